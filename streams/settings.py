@@ -36,11 +36,12 @@ class Settings(BaseSettings):
     session_timeout_ms: int = Field(10_000, ge=6_000, description="A worker silent for this long loses its partitions.")
     heartbeat_interval_ms: int = Field(1_000, ge=100, description="A rebalance takes as long as the slowest member's heartbeat.")
     commit_interval_ms: int = Field(20, ge=0, description="Least time from one commit's start to the next; a commit after a quiet moment starts at once.")
-    in_flight_max: int = Field(1_000, ge=1, le=1_000, description="Records of one partition handed out and unfinished. Each costs about 3 of 4,096 bytes.")
+    in_flight_max: int = Field(800, ge=1, le=800, description="Records of one partition handed out and unfinished; a commit names each.")
     uncommitted_max: int = Field(5_000, ge=1, description="Records of one partition read and not yet committed, finished or not.")
     record_bytes_max: int = Field(1_000_000, ge=1_000, le=1_040_000, description="A larger record is dead-lettered by reference; topics take 1,048,576.")
     rocksdb_block_cache_mb: int = Field(64, ge=1, description="RocksDB's read cache, shared by all partitions of a worker.")
     rocksdb_write_buffer_mb: int = Field(8, ge=1, description="RocksDB's write buffer, for each partition.")
+    store_age_max_h: int = Field(12, ge=1, description="Older local files are rebuilt. At most half of the changelogs' delete.retention.ms (24 h).")
     warm_stores_max: int = Field(64, ge=0, description="Local files of lost partitions that are kept as a warm start.")
 
     # What people see

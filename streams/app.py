@@ -1,0 +1,124 @@
+"""The Faust app around the log layer: one service and one agent on a channel for each of Hookline's agents.
+
+Faust runs the life cycle, the channels and the timers; every byte to and from Kafka is the log layer's, so its Kafka side is off.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import faust
+import structlog
+from faust.app.base import BootStrategy
+
+from streams.log.agent import Agent, World
+from streams.log.kafka import Connection, KafkaLog
+from streams.log.machine import Limits, Machine
+from streams.settings import Settings
+
+log_line = structlog.get_logger()
+
+CHANNEL_BATCHES = 2
+DRAIN_S = 4.0
+
+
+class WithoutKafka(BootStrategy):  # type: ignore[misc]
+    """Faust's documented switch."""
+
+    enable_kafka = False
+    enable_kafka_consumer = False
+    enable_kafka_producer = False
+    enable_web = False
+
+
+class App(faust.App):  # type: ignore[misc]
+    """Agents, services and timers, and nothing of Kafka."""
+
+    BootStrategy = WithoutKafka
+
+
+def new_app(name: str) -> App:
+    """An app on the running event loop. The broker address is never used."""
+    return App(name, broker="kafka://unused", store="memory://", autodiscover=False, loop=asyncio.get_running_loop(), stream_wait_empty=False)
+
+
+class AgentService(faust.Service):  # type: ignore[misc]
+    """One agent at work: reads into its channel, commits what it finishes, and stops in order."""
+
+    def __init__(self, app: App, agent: Agent, world: World, connection: Connection, failed: Callable[[BaseException], None]) -> None:
+        super().__init__()
+        self._app, self._agent, self._world, self._connection, self._failed = app, agent, world, connection, failed
+        self._channel = app.channel(maxsize=CHANNEL_BATCHES)
+        self._running: list[asyncio.Task[None]] = []
+        app.agent(self._channel, name=agent.name)(self._handle)
+
+    async def _handle(self, stream: Any) -> None:
+        async for batch in stream:
+            self.machine.offer(batch.epoch, batch.records)
+
+    async def on_start(self) -> None:
+        """Connect, then join the group."""
+        loop = asyncio.get_running_loop()
+        self._log = await loop.run_in_executor(None, KafkaLog, self._agent, self._connection)
+        self.machine = Machine(self._agent, self._world, self._log, self._connection.writer(), limits(self._connection.settings))
+        await self._log.start(self.machine)
+        self._running = [self._watch(self._read), self._watch(self.machine.run), self._watch(self.machine.sweep)]
+        log_line.info("agent.started", agent=self._agent.name)
+
+    def _watch(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        async def watched() -> None:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - without its reader or its commits the process is of no use: it ends
+                self._failed(error)
+
+        return asyncio.get_running_loop().create_task(watched())
+
+    async def _read(self) -> None:
+        while True:
+            batch = await self._log.read()
+            if batch.records:
+                await self._channel.put(batch)
+
+    async def on_stop(self) -> None:
+        """Stop reading, finish and commit what is in work, let go."""
+        reading, committing, sweeping = self._running
+        sweeping.cancel()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await self.machine.stop(DRAIN_S)
+        committing.cancel()
+        await self._log.stop_reading()
+        await self._log.close()
+        log_line.info("agent.stopped", agent=self._agent.name)
+
+
+def limits(settings: Settings) -> Limits:
+    """The machine's part of the settings."""
+    return Limits(
+        in_flight_max=settings.in_flight_max,
+        uncommitted_max=settings.uncommitted_max,
+        record_bytes_max=settings.record_bytes_max,
+        commit_interval_s=settings.commit_interval_ms / 1000,
+    )
+
+
+async def run_agents(agents: Sequence[Agent], world: World, connection: Connection, stop: asyncio.Event) -> None:
+    """Run agents until told to stop. An agent that fails for good raises here, and the process is to end."""
+    app = new_app("hookline")
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def failed(error: BaseException) -> None:
+        if not failure.done():
+            failure.set_exception(error)
+
+    services = [AgentService(app, agent, world, connection, failed) for agent in agents]
+    for service in services:
+        await app.add_runtime_dependency(service)
+    await app.start()
+    app.flow_control.resume()
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([failure, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if failure.done():
+        failure.result()
+    await app.stop()

@@ -1,0 +1,1 @@
+"""The log layer: hands out records, takes Outcomes, loses nothing; `machine.py` is its heart."""

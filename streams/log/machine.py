@@ -1,0 +1,473 @@
+"""The one machine that every agent runs on: plan, perform and conclude each record, and commit what is finished.
+
+It knows no Kafka: the log is behind `port.Log`, so the same code runs on a simulated log from a seed. It lives on one event
+loop, and state is read and changed only in plan and conclude, never across an await.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import structlog
+
+from streams.errors import Aborted, Fatal, HooklineError, MalformedRecord, PositionLost, Unwritable
+from streams.log.agent import Agent, World
+from streams.log.offsets import UNFINISHED_MAX, Mark, Offsets
+from streams.log.port import Log, Partition, Position, Transaction
+from streams.log.records import NOTHING, Outcome, Record, Work, Write
+from streams.log.shard import Inlet, Shard
+from streams.log.state import State
+from streams.log.units import Handout, Unit
+from topology.topics import Topic
+
+log_line = structlog.get_logger()
+
+BORN = b"\x00born/"
+"""Keys of the machine's own in every store begin with a zero byte. This one says that a topic has been read here before."""
+
+TURN_RECORDS = 64
+"""How many records of one inlet are handed out before the next inlet's turn."""
+
+FULL_WAIT_S = 0.1
+"""How long reading waits for a commit to make room, before it pauses what is full."""
+
+SWEEP_EVERY_S = 1.0
+SWEEP_KEYS = 1_000
+
+IN_FLIGHT_OF_ALL_MAX = 80_000
+"""Over all inlets: their marks go into one transaction, and the broker takes 512 KB of them."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a machine holds, and how often it commits."""
+
+    in_flight_max: int = UNFINISHED_MAX
+    uncommitted_max: int = 5_000
+    inlet_bytes_max: int = 8 * 1024 * 1024
+    record_bytes_max: int = 1_000_000
+    commit_interval_s: float = 0.02
+    retry_pause_s: float = 0.05
+    revoke_commit_s: float = 1.0
+
+
+class Machine:
+    """One agent at work in one process."""
+
+    def __init__(self, agent: Agent, world: World, log: Log, writer: str, limits: Limits = Limits()) -> None:
+        """`writer` names this process and no other, ever: marks that carry it are this machine's own."""
+        self.agent, self.world, self.log, self.limits = agent, world, log, limits
+        self.shards: dict[int, Shard] = {}
+        self.restoring: dict[int, asyncio.Task[None]] = {}
+        self.generation: Any = None  # of the assignment that is held; None between a revoke and the next assignment
+        self.epoch = 0  # which assignment that is; counted by the source
+        self.commits = 0
+        self._writer = writer
+        self._batch: list[Unit] = []  # taken and not yet committed: written again after an abort
+        self._writing = asyncio.Lock()
+        self._finished = asyncio.Event()
+        self._committed = asyncio.Event()  # pulses with every commit
+        self._handing_out = False
+        self._in_flight_max = limits.in_flight_max
+        self._failure: BaseException | None = None
+        self._last_commit_s = float("-inf")
+
+    # Records come in
+
+    def offer(self, epoch: int, records: Sequence[Record]) -> None:
+        """Take records in the order they were read. What an earlier assignment read is dropped: positions were given anew since."""
+        if epoch != self.epoch:
+            return
+        for record in records:
+            shard = self.shards.get(record.partition)
+            if shard is not None:
+                shard.inlets[record.topic].admit(record)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """Plan what waits, a few records of each inlet in turn, so that no topic and no partition starves another."""
+        self._handing_out = False
+        more = False
+        for shard in self.shards.values():
+            for inlet in shard.inlets.values():
+                if inlet.queue and self._hand_out_turn(inlet):
+                    more = True
+                if inlet.paused and self._is_half_empty(inlet):
+                    inlet.paused = False
+                    self.log.resume((inlet.topic, shard.number))
+        if more and not self._handing_out:
+            self._handing_out = True
+            asyncio.get_running_loop().call_soon(self.hand_out)
+
+    def _hand_out_turn(self, inlet: Inlet) -> bool:
+        """Hand out some of an inlet; False when it is empty or has enough in work."""
+        queue, offsets, in_flight_max = inlet.queue, inlet.offsets, self._in_flight_max
+        for _ in range(TURN_RECORDS):
+            if not queue or inlet.working >= in_flight_max:
+                return False
+            record = queue.popleft()
+            if offsets.hand_out(record.offset):
+                self._plan(inlet, record)
+            else:
+                inlet.release(record)
+        return bool(queue)
+
+    async def room(self) -> None:
+        """Before more is read: pause the inlets that hold too much.
+
+        One whose records wait only for the commit moves in a moment. It is cheaper to wait for that than to pause, since a pause
+        throws away what was fetched and fetches it again.
+        """
+        full = [inlet for inlet in self._inlets() if not inlet.paused and self._is_full(inlet)]
+        if full and all(inlet.working < self._in_flight_max for inlet in full):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._committed.wait(), FULL_WAIT_S)
+        for inlet in full:
+            if inlet.shard.alive and self._is_full(inlet):
+                inlet.paused = True
+                self.log.pause((inlet.topic, inlet.shard.number))
+
+    def _inlets(self) -> Iterator[Inlet]:
+        return (inlet for shard in self.shards.values() for inlet in shard.inlets.values())
+
+    def _is_full(self, inlet: Inlet) -> bool:
+        return inlet.records >= self.limits.uncommitted_max or inlet.bytes >= self.limits.inlet_bytes_max
+
+    def _is_half_empty(self, inlet: Inlet) -> bool:
+        return inlet.records <= self.limits.uncommitted_max // 2 and inlet.bytes <= self.limits.inlet_bytes_max // 2
+
+    # plan, perform, conclude
+
+    def _plan(self, inlet: Inlet, record: Record) -> None:
+        shard = inlet.shard
+        now_ms = self.world.now_ms()
+        try:
+            planned = self.agent.plan(record, shard.reading, now_ms)
+        except Exception as error:  # noqa: BLE001 - a record that cannot be planned is dead-lettered, whatever is wrong with it
+            planned = self._poisoned(record, error, now_ms)
+        seen = shard.state.seen()
+        if type(planned) is Outcome:
+            self._finish(Unit(inlet, record, seen), planned)
+            return
+        if not planned:
+            self._finish(Unit(inlet, record, seen), NOTHING)
+            return
+        inlet.working += 1
+        handout = Handout(len(planned)) if len(planned) > 1 else None
+        for work in planned:
+            self._begin(Unit(inlet, record, seen, handout), work)
+
+    def _begin(self, unit: Unit, work: Work[Any]) -> None:
+        unit.counted = True
+        shard = unit.inlet.shard
+        if work.changes:
+            shard.state.change(unit, work.changes)
+        task = asyncio.get_running_loop().create_task(self._perform(unit, work.task))
+        shard.tasks[task] = None
+        task.add_done_callback(lambda done: self._performed(shard, done))
+
+    def _performed(self, shard: Shard, task: asyncio.Task[None]) -> None:
+        del shard.tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    async def _perform(self, unit: Unit, task: Any) -> None:
+        perform, conclude = self.agent.perform, self.agent.conclude
+        assert perform is not None and conclude is not None, f"agent {self.agent.name} plans work and has no perform"
+        shard, record = unit.inlet.shard, unit.record
+        assert record is not None
+        try:
+            result = await perform(task, self.world)
+            if not shard.alive:
+                return
+            outcome = conclude(task, result, shard.reading, self.world.now_ms())
+        except Fatal:
+            raise
+        except Exception as error:  # noqa: BLE001 - likewise: no fault of one record stops its partition
+            outcome = self._poisoned(record, error, self.world.now_ms())
+        if shard.alive:
+            seen = shard.state.seen()
+            if seen:
+                unit.waits_for = (*unit.waits_for, *(other for other in seen if other is not unit))
+            self._finish(unit, outcome)
+
+    def _finish(self, unit: Unit, outcome: Outcome) -> None:
+        """A unit has its Outcome: the next plan sees its changes, and the next commit takes it."""
+        shard = unit.inlet.shard
+        if outcome is not NOTHING:
+            refused = self._refusal(outcome)
+            if refused is not None and unit.record is not None:
+                log_line.error("outcome.refused", agent=self.agent.name, record=unit.record.reference, reason=refused)
+                outcome = self.agent.poison(unit.record, refused, self.world.now_ms())
+        unit.outcome = outcome
+        if outcome.changes:
+            shard.state.change(unit, outcome.changes)
+        if unit.waits_for:
+            unit.waits_for = tuple(other for other in unit.waits_for if not other.clear)
+        if unit.waits_for and not unit.counted:
+            unit.counted = True
+            unit.inlet.working += 1
+        unit.clear = not unit.waits_for
+        shard.finished.append(unit)
+        self._finished.set()
+
+    def _refusal(self, outcome: Outcome) -> str | None:
+        """Why an Outcome can never be written, told before anyone has seen it."""
+        bytes_max, may_write = self.limits.record_bytes_max, self.agent.may_write
+        for write in outcome.writes:
+            if write.topic not in may_write:
+                return f"agent {self.agent.name} does not declare that it writes {write.topic.name}"
+            if write.bytes_at_most > bytes_max:
+                return f"record too large: {write.bytes_at_most} bytes for {write.topic.name}, at most {bytes_max} are taken"
+        for key, value in outcome.changes:
+            if value is not None and len(key) + len(value) > bytes_max:
+                return f"state too large: {len(value)} bytes, at most {bytes_max} are taken"
+            if key[:1] == b"\x00":
+                return "a state key must not begin with a zero byte, which is the machine's own"
+        return None
+
+    def _poisoned(self, record: Record, error: Exception, now_ms: int) -> Outcome:
+        reason = str(error) if isinstance(error, MalformedRecord) else f"{type(error).__name__}: {error}"
+        log_line.warning("record.poisoned", agent=self.agent.name, record=record.reference, reason=reason, exc_info=not isinstance(error, HooklineError))
+        return self.agent.poison(record, reason, now_ms)
+
+    # Outcomes are committed
+
+    async def run(self) -> None:
+        """Commit what is finished, one transaction at a time, until stopped. Ends with an error only when the process must."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._finished.wait()
+            if self._failure is not None:
+                raise self._failure
+            pause_s = self._last_commit_s + self.limits.commit_interval_s - loop.time()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+            self._finished.clear()
+            self._last_commit_s = loop.time()
+            if not await self.commit():
+                await asyncio.sleep(self.limits.retry_pause_s)
+                self._finished.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """The process must end: `run` raises it."""
+        self._failure = self._failure or error
+        self._finished.set()
+
+    async def commit(self) -> bool:
+        """Write everything finished in one transaction. False: not now, the same Outcomes are written again."""
+        async with self._writing:
+            if self.generation is None:
+                return True  # the next assignment asks again
+            units = self._take()
+            if not units:
+                return True
+            transaction = self._transaction(units)
+            try:
+                await self.log.write(transaction)
+            except Aborted as error:
+                log_line.warning("commit.aborted", agent=self.agent.name, outcomes=len(units), reason=str(error))
+                return False
+            except Unwritable as error:
+                await self._dead_letter_unwritable(units, error)
+                return False
+            self._settle(units, transaction)
+        self.hand_out()
+        return True
+
+    def _take(self) -> list[Unit]:
+        units = [unit for unit in self._batch if unit.inlet.shard.alive]
+        for shard in self.shards.values():
+            units.extend(shard.take())
+        self._batch = units
+        return units
+
+    def _transaction(self, units: list[Unit]) -> Transaction:
+        writes: list[tuple[int, Write]] = []
+        turns: dict[int, list[tuple[int, tuple[bytes, bytes | None]]]] = {}
+        inlets: dict[Inlet, None] = {}
+        for unit in units:
+            inlet = unit.inlet
+            inlets[inlet] = None
+            number = inlet.shard.number
+            assert unit.outcome is not None
+            for write in unit.outcome.writes:
+                writes.append((number, write))
+            if unit.changes:
+                turns.setdefault(number, []).extend(unit.changes)
+        changes = {number: dict(change for _, change in sorted(made, key=itemgetter(0))) for number, made in turns.items()}
+        positions = [Position(i.topic, i.shard.number, i.offsets.mark(f"{self._writer}.{self.commits:x}")) for i in inlets]
+        self.commits += 1
+        return Transaction(writes, changes, positions, self.generation)
+
+    def _settle(self, units: list[Unit], transaction: Transaction) -> None:
+        by_shard: dict[Shard, list[Unit]] = {}
+        for unit in units:
+            by_shard.setdefault(unit.inlet.shard, []).append(unit)
+        for shard, settled in by_shard.items():
+            shard.settle(settled)
+        for topic, number, mark in transaction.positions:
+            shard_held = self.shards.get(number)
+            if shard_held is not None:
+                shard_held.inlets[topic].offsets.known = mark
+        self._batch = []
+        self._committed.set()
+        self._committed = asyncio.Event()
+
+    async def _dead_letter_unwritable(self, units: list[Unit], error: Unwritable) -> None:
+        """Halve the records until the one that the broker refuses is found, and write its reference to the DLQ in its place."""
+        suspects = [(unit, write) for unit in units for write in (unit.outcome.writes if unit.outcome else ())]
+        while len(suspects) > 1:
+            half = suspects[: len(suspects) // 2]
+            taken = await self.log.probe([(unit.inlet.shard.number, write) for unit, write in half])
+            suspects = suspects[len(half) :] if taken else half
+        if not suspects:
+            raise Fatal(f"{self.agent.name}: the broker refuses a transaction that has no records to blame: {error}") from error
+        unit, offender = suspects[0]
+        assert unit.outcome is not None and unit.record is not None
+        reason = f"the broker refuses a record of {offender.bytes_at_most} bytes for {offender.topic.name}: {error}"
+        log_line.error("record.unwritable", agent=self.agent.name, record=unit.record.reference, reason=reason)
+        poison = self.agent.poison(unit.record, reason, self.world.now_ms())
+        rest = [write for write in unit.outcome.writes if write is not offender]
+        unit.outcome = Outcome([*rest, *poison.writes], unit.outcome.changes)
+
+    # What is over its age is forgotten
+
+    async def sweep(self) -> None:
+        """Walk through every store, a little each second, and write tombstones for what has expired."""
+        if self.agent.expires_ms is None:
+            return
+        places: dict[int, bytes] = {}
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            for shard in list(self.shards.values()):
+                places[shard.number] = self._sweep_some(shard, places.get(shard.number, b""))
+
+    def _sweep_some(self, shard: Shard, place: bytes) -> bytes:
+        """Forget what has expired among the next keys; where to go on from, or the beginning after the end."""
+        expires_ms, now_ms = self.agent.expires_ms, self.world.now_ms()
+        assert expires_ms is not None
+        entries = shard.state.after(place, SWEEP_KEYS)
+        expired = [key for key, value in entries if key[:1] != b"\x00" and (due_ms := expires_ms(key, value)) is not None and due_ms <= now_ms]
+        if expired:
+            unit = Unit(next(iter(shard.inlets.values())), None, shard.state.seen())
+            self._finish(unit, Outcome((), [(key, None) for key in expired]))
+        return entries[-1][0] if entries else b""
+
+    # Shards come and go
+
+    async def assigned(self, epoch: int, generation: Any, numbers: Sequence[int]) -> None:
+        """Hold these shards from now on, under this generation. Returns when those kept go on; the others follow when restored."""
+        try:
+            await self._assigned(epoch, generation, numbers)
+        except Exception as error:  # noqa: BLE001 - nobody awaits a rebalance: `run` raises what went wrong in it
+            self._fail(error)
+
+    async def _assigned(self, epoch: int, generation: Any, numbers: Sequence[int]) -> None:
+        self.epoch = epoch
+        await self._stop_restoring()
+        async with self._writing:
+            if self.epoch != epoch:
+                return  # the next assignment has come already
+            marks = await self.log.marks([(topic, number) for number in numbers for topic in self.agent.reads])
+            if self.epoch != epoch:
+                return
+            kept = {number: shard for number, shard in self.shards.items() if number in numbers and shard.is_ours_still(marks)}
+            dropped = [shard for shard in self.shards.values() if shard.number not in kept]
+            for shard in dropped:
+                shard.drop()
+            self.shards = kept
+            self.generation = generation
+            self._in_flight_max = min(self.limits.in_flight_max, IN_FLIGHT_OF_ALL_MAX // max(1, len(marks)))
+            for shard in dropped:
+                await self.log.close_shard(shard.number)
+        log_line.info("shards.assigned", agent=self.agent.name, assigned=len(numbers), kept=len(kept), dropped=len(dropped))
+        for shard in kept.values():
+            for inlet in shard.inlets.values():
+                inlet.forget_unplanned()
+                self.log.resume((inlet.topic, shard.number), inlet.offsets.position)
+        for number in numbers:
+            if number not in kept:
+                self._begin_restoring(number, marks)
+        self._finished.set()
+        self.hand_out()
+
+    def _begin_restoring(self, number: int, marks: Mapping[Partition, Mark | None]) -> None:
+        task = self.restoring[number] = asyncio.create_task(self._restore(number, marks))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error)
+
+        task.add_done_callback(ended)
+
+    async def _restore(self, number: int, marks: Mapping[Partition, Mark | None]) -> None:
+        store = await self.log.open(number)
+        state = State(store)
+        shard = Shard(number, state, self.agent.state(state))
+        for topic in self.agent.reads:
+            mark = marks[topic, number]
+            if mark is None:
+                await self._open_for_the_first_time(shard, topic, store.get(BORN + topic.name.encode()) is not None)
+            else:
+                shard.open_inlet(topic, Offsets(mark))
+        self.shards[number] = shard
+        del self.restoring[number]
+        for inlet in shard.inlets.values():
+            self.log.resume((inlet.topic, number), inlet.offsets.position)
+
+    async def _open_for_the_first_time(self, shard: Shard, topic: Topic, was_read_before: bool) -> None:
+        if was_read_before:
+            raise PositionLost(
+                f"{self.agent.name}: {topic.name}-{shard.number} has been read before, and its committed offset is gone (a group idle for "
+                f"7 days loses them). Starting over would send everything again. Decide where to read on: `hookline offsets reset --help`"
+            )
+        offsets = Offsets(Mark(await self.log.beginning((topic, shard.number)), ""))
+        offsets.known = None
+        birth = Unit(shard.open_inlet(topic, offsets), None)
+        birth.outcome, birth.clear = NOTHING, True
+        shard.state.change(birth, [(BORN + topic.name.encode(), b"1")])
+        shard.finished.append(birth)
+        self._finished.set()
+
+    async def revoked(self) -> None:
+        """Everything is taken away for a moment: commit what is finished under the old generation, then hold still."""
+        await self._stop_restoring()
+        if self.generation is None:
+            return
+        committing = asyncio.create_task(self.commit())
+        await asyncio.wait([committing], timeout=self.limits.revoke_commit_s)
+        if not committing.done():  # it goes on under the old generation; the next assignment waits until it is decided
+            log_line.warning("revoke.commit_unfinished", agent=self.agent.name)
+        elif (error := committing.exception()) is not None:
+            self._fail(error)
+        self.generation = None
+
+    def lost(self) -> None:
+        """The group gave our shards away without asking. What comes back untouched is kept: its marks tell."""
+        self.generation = None
+
+    async def _stop_restoring(self) -> None:
+        tasks, self.restoring = list(self.restoring.values()), {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop(self, drain_s: float) -> None:
+        """Reading has ended: let what is in work finish for a while, commit it, and let go of everything."""
+        for inlet in self._inlets():
+            inlet.queue.clear()
+        await self._stop_restoring()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + drain_s
+        while loop.time() < deadline_s and (self._batch or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())):
+            if self.generation is None or not await self.commit():
+                await asyncio.sleep(self.limits.retry_pause_s)
+            await asyncio.sleep(self.limits.commit_interval_s)
+        shards, self.shards = list(self.shards.values()), {}
+        for shard in shards:
+            shard.drop()
+            await self.log.close_shard(shard.number)

@@ -1,0 +1,128 @@
+"""One Kafka transaction at a time: records, changelog and offsets become true together, or not at all."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from streams.errors import Aborted, Fatal, LogError, Unwritable
+from streams.log.port import Transaction
+from streams.log.records import Write
+from topology.topics import Topic
+
+STEP_TIMEOUT_S = 10.0
+LINGER_MS = 5
+NEVER_TAKEN = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+
+
+class Transactor:
+    """A transactional producer. Every method blocks and belongs on the commit thread."""
+
+    def __init__(self, kafka: Mapping[str, Any], transactional_id: str, timeout_ms: int, name: Callable[[Topic], str], changelog: Topic) -> None:
+        """`name` gives a topic's name on the cluster. `timeout_ms` is how long a dead worker's transaction may hold up readers."""
+        self._name = name
+        self._changelog = name(changelog)
+        self._producer = Producer(
+            {
+                **kafka,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "retry.backoff.ms": 2,  # the wait between the steps of a commit: 2.6 ms in all, 107 at the default
+                "linger.ms": LINGER_MS,
+                "partitioner": "murmur2_random",  # as Java's producers place keys
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        self._checkpoints: dict[int, int] = {}
+        self._producer.init_transactions(60)  # fences an older self and ends what it left open
+
+    def cluster_id(self) -> str:
+        """Which cluster this is."""
+        return str(self._producer.cluster_id(STEP_TIMEOUT_S))
+
+    def write(self, transaction: Transaction) -> Mapping[int, int]:
+        """Commit a transaction; by shard, the offset after its last changelog record.
+
+        1. Begin.
+        2. Write the records.
+        3. Write the changelog; the last record of each shard tells its offset.
+        4. Add the offsets, under the generation of the assignment: a worker that lost its partitions is refused here.
+        5. Commit, and ask again until it is decided.
+        """
+        producer = self._producer
+        self._checkpoints = {}
+        try:
+            producer.begin_transaction()
+            self._produce(transaction.writes)
+            self._produce_changes(transaction.changes)
+            offsets = [TopicPartition(self._name(topic), partition, mark.offset, mark.metadata) for topic, partition, mark in transaction.positions]
+            producer.send_offsets_to_transaction(offsets, transaction.generation, STEP_TIMEOUT_S)
+            producer.flush(STEP_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._abort(error) from error
+        self._commit()
+        return self._checkpoints
+
+    def probe(self, writes: Sequence[tuple[int, Write]]) -> bool:
+        """Whether the broker takes these records; none of them is ever read by anyone."""
+        try:
+            self._producer.begin_transaction()
+            self._produce(writes)
+            self._producer.flush(STEP_TIMEOUT_S)
+            self._producer.send_offsets_to_transaction([], None, STEP_TIMEOUT_S)
+        except KafkaException as error:
+            return not isinstance(self._abort(error), Unwritable)
+        self._abort_until_done()
+        return True
+
+    def _produce(self, writes: Sequence[tuple[int, Write]]) -> None:
+        produce, name = self._producer.produce, self._name
+        for shard, write in writes:
+            partition = shard if write.partition is None else write.partition
+            while True:
+                try:
+                    produce(name(write.topic), write.value, write.key, partition, headers=list(write.headers) or None)
+                    break
+                except BufferError:
+                    self._producer.poll(0.01)
+
+    def _produce_changes(self, changes: Mapping[int, Mapping[bytes, bytes | None]]) -> None:
+        for shard, values in changes.items():
+            messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in values.items()]
+            messages[-1]["callback"] = self._remember_checkpoint
+            while messages:
+                sent = self._producer.produce_batch(self._changelog, messages, partition=shard)
+                messages = messages[sent:]
+                if messages:
+                    self._producer.poll(0.01)
+
+    def _remember_checkpoint(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._checkpoints[message.partition()] = message.offset() + 1
+
+    def _commit(self) -> None:
+        while True:
+            try:
+                return self._producer.commit_transaction(STEP_TIMEOUT_S)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise self._abort(error) from error
+
+    def _abort(self, error: KafkaException) -> LogError:
+        """End the transaction and tell what its failure means."""
+        cause: KafkaError = error.args[0]
+        if cause.fatal():
+            return Fatal(f"the broker refuses this worker for good: {cause.str()}. The process ends; a restarted one goes on from the log")
+        self._abort_until_done()
+        if cause.code() in NEVER_TAKEN:
+            return Unwritable(cause.str())
+        return Aborted(f"{cause.name()}: {cause.str()}")
+
+    def _abort_until_done(self) -> None:
+        while True:
+            try:
+                return self._producer.abort_transaction(STEP_TIMEOUT_S)
+            except KafkaException as error:
+                cause = error.args[0]
+                if not cause.retriable():
+                    raise Fatal(f"a transaction could not be aborted: {cause.str()}. The process ends; a restarted one goes on from the log") from error
