@@ -78,7 +78,7 @@ class Cluster:
     def __init__(self) -> None:
         self.partitions: dict[Place, list[Entry]] = {}
         self.groups: dict[str, Group] = {}
-        self.changed = asyncio.Event()  # pulses when a reader may find more
+        self.readers: list[asyncio.Event] = []  # each set when its reader may find more
         self._open: dict[Place, dict[OpenTransaction, int]] = {}
         self._epochs: dict[str, int] = {}
         self._transactions: dict[str, OpenTransaction] = {}
@@ -169,5 +169,5 @@ class Cluster:
         return not any((group, place) in transaction.marks for transaction in self._transactions.values() for place in places)
 
     def _pulse(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+        for reader in self.readers:
+            reader.set()
