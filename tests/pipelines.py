@@ -9,15 +9,16 @@ from topology.topics import Topic, changelog
 
 IN = Topic("in", "What is counted.", "key", None)
 OUT = Topic("out", "Each input once, with its number in its key's order.", "key", None)
+POSTED = Topic("posted", "The same, once its effect has happened.", "key", None)
 REFUSED = Topic("refused", "What could not be handled, by reference.", "reference", None)
 
 
-def count(key: bytes | None, value: bytes | None, state: State) -> Outcome:
+def count(key: bytes | None, value: bytes | None, state: State, out: Topic) -> Outcome:
     """Number the inputs of each key: a lost one, a double one or a wrong order shows in the numbers."""
     assert key is not None and value is not None
     number = int(state.get(key) or b"0") + 1
     counted = str(number).encode()
-    return Outcome([Write(OUT, key, counted + b" " + value)], [(key, counted)])
+    return Outcome([Write(out, key, counted + b" " + value)], [(key, counted)])
 
 
 def poison(record: Record, reason: str, now_ms: int) -> Outcome:
@@ -25,7 +26,7 @@ def poison(record: Record, reason: str, now_ms: int) -> Outcome:
 
 
 def plan_count(record: Record, state: State, now_ms: int) -> Outcome:
-    return count(record.key, record.value, state)
+    return count(record.key, record.value, state, OUT)
 
 
 class Sink(Protocol):
@@ -41,9 +42,10 @@ async def perform_effect(task: tuple[bytes, bytes], sink: Sink) -> None:
 
 
 def conclude_effect(task: tuple[bytes, bytes], result: None, state: State, now_ms: int) -> Outcome:
-    return count(*task, state)
+    return count(*task, state, POSTED)
 
 
 COUNTING = Agent("counting", [IN], [OUT, REFUSED], changelog("counting"), plan_count, poison)
-EFFECT = Agent("effect", [IN], [OUT, REFUSED], changelog("effect"), plan_effect, poison, perform_effect, conclude_effect)
+EFFECT = Agent("effect", [IN], [POSTED, REFUSED], changelog("effect"), plan_effect, poison, perform_effect, conclude_effect)
+OUTPUTS = {COUNTING.name: OUT, EFFECT.name: POSTED}
 PIPELINES = {agent.name: agent for agent in (COUNTING, EFFECT)}

@@ -19,7 +19,7 @@ from streams.log.offsets import UNFINISHED_MAX, Mark, Offsets
 from streams.log.port import Log, Partition, Position, Transaction
 from streams.log.records import NOTHING, Outcome, Record, Work, Write
 from streams.log.shard import Inlet, Shard
-from streams.log.state import State
+from streams.log.state import State, Store
 from streams.log.units import Handout, Unit
 from topology.topics import Topic
 
@@ -406,6 +406,13 @@ class Machine:
 
     async def _restore(self, number: int, marks: Mapping[Partition, Mark | None]) -> None:
         store = await self.log.open(number)
+        try:
+            await self._open_shard(number, store, marks)
+        except BaseException:
+            await self.log.close_shard(number)
+            raise
+
+    async def _open_shard(self, number: int, store: Store, marks: Mapping[Partition, Mark | None]) -> None:
         state = State(store)
         shard = Shard(number, state, self.agent.state(state))
         for topic in self.agent.reads:

@@ -122,6 +122,8 @@ def open_store(folder: Path, options: StoreOptions, cluster_id: str, topic_id: s
         store = RocksStore(folder, options)
         checkpoint = store.checkpoint()
     except Exception as error:  # noqa: BLE001 - whatever RocksDB says, its files can be rebuilt
+        if "lock" in str(error).lower():
+            raise Fatal(f"opening {folder}: {error}. Another process or an earlier assignment still has it open") from error
         set_aside(folder, str(error))
         return RocksStore(folder, options), 0
     if checkpoint is None:

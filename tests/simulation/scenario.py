@@ -12,7 +12,7 @@ from streams.log.simulated.clock import simulate
 from streams.log.simulated.cluster import Place
 from streams.log.simulated.log import Faults
 from streams.log.simulated.process import Process, System
-from tests.pipelines import IN, OUT
+from tests.pipelines import IN, OUTPUTS
 
 PARTITIONS, HOSTS, KEYS, RECORDS = 4, 3, 7, 120
 QUIET_AFTER_S = 300.0
@@ -136,7 +136,7 @@ def check(system: System, sent: dict[bytes, bytes], report: Report) -> None:
     counted: Counter[bytes] = Counter()
     seen: Counter[bytes] = Counter()
     for number in range(PARTITIONS):
-        for entry in system.cluster.read((OUT.name, number), 0, 10**9):
+        for entry in system.cluster.read((OUTPUTS[system.agent.name].name, number), 0, 10**9):
             turn, value = (entry.value or b"").split(b" ")
             key = entry.key or b""
             counted[key] += 1

@@ -156,6 +156,7 @@ class SimulatedLog:
 
     async def open(self, shard: int) -> SimulatedStore:
         """A shard's store, restored to where its changelog ended when it was asked for."""
+        assert shard not in self._stores, f"shard {shard} is open already: real files are locked then"
         place = (self._agent.changelog.name, shard)
         await self._step()
         end = self._cluster.end(place)

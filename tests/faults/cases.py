@@ -1,0 +1,196 @@
+"""The faults: what is done to the workers or the brokers, at random moments, while records flow."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from topology import broker
+from tests.faults.harness import PARTITIONS, Run
+from tests.pipelines import OUT, POSTED
+
+FREEZE_S = 8.0
+"""Longer than the session of 6 s."""
+
+COMMIT_POINTS = ("commit-begins", "commit-written", "commit-decides", "commit-decided", "commit-stored")
+REBALANCE_POINTS = ("revoke-begins", "revoke-ends", "assign-begins", "assign-ends")
+
+
+@dataclass
+class Fault:
+    """How one kind of fault is done once. `figures` collects what is worth knowing of it."""
+
+    name: str
+    strike: "Callable[[Run, random.Random, Fault], None]"
+    brokers: int = 1
+    kills: int = 0
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def note(self, name: str, value: float) -> None:
+        self.figures.setdefault(name, []).append(round(value, 3))
+
+
+def kill(run: Run, chance: random.Random, fault: Fault) -> None:
+    """kill -9 of a worker at any moment; how soon it works again, and whether the others notice."""
+    name = chance.choice(sorted(run.processes))
+    time.sleep(chance.uniform(0.2, 0.6))
+    began_s = time.monotonic()
+    run.processes[name].kill()
+    run.processes[name].wait()
+    run.start(name)
+    fault.kills += 1
+    note_pauses(run, fault, began_s)
+
+
+def note_pauses(run: Run, fault: Fault, began_s: float) -> None:
+    """Partitions that paused are the killed worker's; with range and two workers each has half of them."""
+    places = {(topic.name, number) for topic in (OUT, POSTED) for number in range(PARTITIONS)}
+    deadline_s = began_s + 20
+    while time.monotonic() < deadline_s and any((run.watcher.first_after(place, began_s + 0.3) or 0) == 0 for place in places):
+        time.sleep(0.02)
+    ended_s = time.monotonic()
+    gaps = {place: run.watcher.widest_gap_s({place}, began_s, ended_s) for place in places}
+    by_number = {number: max(gaps[OUT.name, number], gaps[POSTED.name, number]) for number in range(PARTITIONS)}
+    halves = [[by_number[number] for number in range(PARTITIONS // 2)], [by_number[number] for number in range(PARTITIONS // 2, PARTITIONS)]]
+    others, killed = sorted(halves, key=max)
+    fault.note("back_s", max(killed))
+    fault.note("others_gap_s", max(others))
+
+
+def harm_at(points: tuple[str, ...], nth_max: int) -> Callable[[Run, random.Random, Fault], None]:
+    """kill -9 of a worker by itself, exactly at one of these points."""
+
+    def strike(run: Run, chance: random.Random, fault: Fault) -> None:
+        name = chance.choice(sorted(run.processes))
+        run.processes[name].terminate()
+        run.processes[name].wait()
+        process = run.start(name, f"{chance.choice(points)}:{chance.randint(1, nth_max)}:SIGKILL")
+        process.wait(60)
+        assert process.returncode == -signal.SIGKILL, f"{name} ended with {process.returncode} before its fault"
+        fault.kills += 1
+        run.start(name)
+        run.wait_until_working()
+
+    return strike
+
+
+def kill_in_restore(run: Run, chance: random.Random, fault: Fault) -> None:
+    """kill -9 while the state comes back, with its local files gone."""
+    name = chance.choice(sorted(run.processes))
+    run.processes[name].kill()
+    run.processes[name].wait()
+    for agent in ("counting", "effect"):
+        shutil.rmtree(run.folder / name / agent, ignore_errors=True)
+    process = run.start(name, f"{chance.choice(['restore-begins', 'restore-stores'])}:{chance.randint(1, 3)}:SIGKILL")
+    process.wait(60)
+    fault.kills += 2
+    run.start(name)
+    run.wait_until_working()
+
+
+def kill_in_rebalance(run: Run, chance: random.Random, fault: Fault) -> None:
+    """kill -9 inside a rebalance callback, while another worker joins."""
+    name = chance.choice(sorted(run.processes))
+    run.processes[name].terminate()
+    run.processes[name].wait()
+    process = run.start(name, f"{chance.choice(REBALANCE_POINTS)}:{chance.randint(1, 4)}:SIGKILL")
+    time.sleep(chance.uniform(0.5, 1.5))
+    run.start(f"joined-{fault.kills}")
+    deadline_s = time.monotonic() + 12
+    while process.poll() is None and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    fault.kills += 1
+    joined = run.processes.pop(f"joined-{fault.kills - 1}")
+    joined.kill()
+    joined.wait()
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    run.start(name)
+    run.wait_until_working()
+
+
+def freeze(run: Run, chance: random.Random, fault: Fault) -> None:
+    """SIGSTOP for longer than the session, then SIGCONT."""
+    time.sleep(chance.uniform(0.1, 0.5))
+    process = run.processes[chance.choice(sorted(run.processes))]
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(FREEZE_S + chance.uniform(0, 1))
+    process.send_signal(signal.SIGCONT)
+    run.wait_until_working()
+
+
+def freeze_in_revoke(run: Run, chance: random.Random, fault: Fault) -> None:
+    """SIGSTOP inside the revoke callback, past the session."""
+    name = sorted(run.processes)[chance.randrange(len(run.processes))]
+    run.processes[name].terminate()
+    run.processes[name].wait()
+    process = run.start(name, f"{chance.choice(['revoke-begins', 'revoke-ends'])}:{chance.randint(1, 2)}:SIGSTOP")
+    run.wait_until_working()
+    joined = f"joined-{len(fault.figures.get('frozen', []))}"
+    run.start(joined)
+    deadline_s = time.monotonic() + 5
+    while time.monotonic() < deadline_s and not is_stopped(process.pid):
+        time.sleep(0.02)
+    fault.note("frozen", float(is_stopped(process.pid)))
+    time.sleep(FREEZE_S)
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+    leaving = run.processes.pop(joined)
+    leaving.terminate()
+    leaving.wait(20)
+    run.wait_until_working()
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+    except FileNotFoundError:
+        return False
+
+
+def join_and_leave(run: Run, chance: random.Random, fault: Fault) -> None:
+    """A worker joins, works, and leaves; its place is free when its session is over."""
+    name = f"guest-{chance.randrange(10**6)}"
+    run.start(name)
+    time.sleep(chance.uniform(1, 3))
+    leaving = run.processes.pop(name)
+    leaving.terminate()
+    leaving.wait(20)
+    run.wait_until_working()
+
+
+def kill_leader(run: Run, chance: random.Random, fault: Fault) -> None:
+    """kill -9 of a broker, which leads a third of everything, and its return."""
+    folder = run.folder.parent / "brokers"
+    running = broker.status(folder)
+    assert running is not None
+    node = chance.choice(running.nodes)
+    time.sleep(chance.uniform(0.1, 0.5))
+    os.kill(node.pid, signal.SIGKILL)
+    time.sleep(chance.uniform(1, 3))
+    run.wait_until_working(90)
+    broker.start_node(folder, node.id)
+    time.sleep(3)
+    run.wait_until_working(90)
+
+
+def faults() -> dict[str, Fault]:
+    """Every kind, fresh."""
+    return {
+        fault.name: fault
+        for fault in (
+            Fault("kill", kill),
+            Fault("kill_in_commit", harm_at(COMMIT_POINTS, 30)),
+            Fault("kill_in_restore", kill_in_restore),
+            Fault("kill_in_rebalance", kill_in_rebalance),
+            Fault("freeze", freeze),
+            Fault("freeze_in_revoke", freeze_in_revoke),
+            Fault("join_and_leave", join_and_leave),
+            Fault("kill_leading_broker", kill_leader, brokers=3),
+        )
+    }
