@@ -45,9 +45,10 @@ def new_app(name: str) -> App:
 class AgentService(faust.Service):  # type: ignore[misc]
     """One agent at work: reads into its channel, commits what it finishes, and stops in order."""
 
-    def __init__(self, app: App, agent: Agent, world: World, connection: Connection, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, app: App, agent: Agent, log: KafkaLog, machine: Machine, failed: Callable[[BaseException], None]) -> None:
         super().__init__()
-        self._app, self._agent, self._world, self._connection, self._failed = app, agent, world, connection, failed
+        self.machine = machine
+        self._agent, self._log, self._failed = agent, log, failed
         self._channel = app.channel(maxsize=CHANNEL_BATCHES)
         self._running: list[asyncio.Task[None]] = []
         app.agent(self._channel, name=agent.name)(self._handle)
@@ -57,10 +58,7 @@ class AgentService(faust.Service):  # type: ignore[misc]
             self.machine.offer(batch.epoch, batch.records)
 
     async def on_start(self) -> None:
-        """Connect, then join the group."""
-        loop = asyncio.get_running_loop()
-        self._log = await loop.run_in_executor(None, KafkaLog, self._agent, self._connection)
-        self.machine = Machine(self._agent, self._world, self._log, self._connection.writer(), limits(self._connection.settings))
+        """Join the group."""
         await self._log.start(self.machine)
         self._running = [self._watch(self._read), self._watch(self.machine.run), self._watch(self.machine.sweep)]
         log_line.info("agent.started", agent=self._agent.name)
@@ -103,8 +101,8 @@ def limits(settings: Settings) -> Limits:
     )
 
 
-async def run_agents(agents: Sequence[Agent], world: World, connection: Connection, stop: asyncio.Event) -> None:
-    """Run agents until told to stop. An agent that fails for good raises here, and the process is to end."""
+async def run_agents(agents: Sequence[Agent], logs: Sequence[KafkaLog], world: World, connection: Connection, stop: asyncio.Event) -> None:
+    """Run agents on their logs until told to stop. An agent that fails for good raises here, and the process is to end."""
     app = new_app("hookline")
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -112,9 +110,9 @@ async def run_agents(agents: Sequence[Agent], world: World, connection: Connecti
         if not failure.done():
             failure.set_exception(error)
 
-    services = [AgentService(app, agent, world, connection, failed) for agent in agents]
-    for service in services:
-        await app.add_runtime_dependency(service)
+    for agent, log in zip(agents, logs, strict=True):
+        machine = Machine(agent, world, log, connection.writer(), limits(connection.settings))
+        await app.add_runtime_dependency(AgentService(app, agent, log, machine, failed))
     await app.start()
     app.flow_control.resume()
     stopping = asyncio.ensure_future(stop.wait())

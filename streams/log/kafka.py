@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,10 @@ class KafkaLog:
     """One agent's log in one process."""
 
     def __init__(self, agent: Agent, connection: Connection) -> None:
-        """Blocks until the broker has ended what an earlier self left open: only then is it safe to join the group."""
+        """Blocks until the broker has ended what an earlier self left open: only then is it safe to join the group.
+
+        The clients connect side by side, since a restarted worker is waited for.
+        """
         settings = connection.settings
         group = f"{settings.topic_prefix}hookline-{agent.name}"
         self._name: Callable[[Topic], str] = connection.name
@@ -58,11 +61,15 @@ class KafkaLog:
         self._epoch = 0
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"commit-{agent.name}")
         instance = f"{connection.worker}-{agent.name}"
-        self._transactor = Transactor(connection.kafka, f"{settings.topic_prefix}{instance}", settings.session_timeout_ms, self._name, agent.changelog)
         options = StoreOptions(connection.block_cache, settings.rocksdb_write_buffer_mb * 1024 * 1024, settings.store_age_max_h * 3_600_000)
-        self._restorer = Restorer(connection.kafka, group, connection.name(agent.changelog), self._folder, options, self._transactor.cluster_id())
         session = {"session.timeout.ms": settings.session_timeout_ms, "heartbeat.interval.ms": settings.heartbeat_interval_ms}
-        self._source = Source(connection.kafka, group, instance, agent.reads, connection.name, session)
+        with concurrent.futures.ThreadPoolExecutor(3) as connecting:
+            transactor = connecting.submit(
+                Transactor, connection.kafka, f"{settings.topic_prefix}{instance}", settings.session_timeout_ms, self._name, agent.changelog
+            )
+            restorer = connecting.submit(Restorer, connection.kafka, group, connection.name(agent.changelog), self._folder, options)
+            source = connecting.submit(Source, connection.kafka, group, instance, agent.reads, connection.name, session)
+            self._transactor, self._restorer, self._source = transactor.result(), restorer.result(), source.result()
 
     async def start(self, machine: Machine) -> None:
         """Join the group on the machine's behalf."""
@@ -129,6 +136,10 @@ class KafkaLog:
     async def probe(self, writes: Sequence[tuple[int, Write]]) -> bool:
         """Whether the broker takes these records."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transactor.probe, writes)
+
+    def read_from(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """Read these from now on, and nothing else."""
+        self._source.read_from(self._epoch, positions, paused)
 
     def resume(self, partition: Partition, offset: int | None = None) -> None:
         """Read on."""

@@ -19,7 +19,7 @@ from streams.log.offsets import UNFINISHED_MAX, Mark, Offsets
 from streams.log.port import Log, Partition, Position, Transaction
 from streams.log.records import NOTHING, Outcome, Record, Work, Write
 from streams.log.shard import Inlet, Shard
-from streams.log.state import State, Store
+from streams.log.state import State
 from streams.log.units import Handout, Unit
 from topology.topics import Topic
 
@@ -375,6 +375,9 @@ class Machine:
             marks = await self.log.marks([(topic, number) for number in numbers for topic in self.agent.reads])
             if self.epoch != epoch:
                 return
+            starts = {place: mark.offset if mark else await self.log.beginning(place) for place, mark in marks.items()}
+            if self.epoch != epoch:
+                return
             kept = {number: shard for number, shard in self.shards.items() if number in numbers and shard.is_ours_still(marks)}
             dropped = [shard for shard in self.shards.values() if shard.number not in kept]
             for shard in dropped:
@@ -385,18 +388,18 @@ class Machine:
             for shard in dropped:
                 await self.log.close_shard(shard.number)
         log_line.info("shards.assigned", agent=self.agent.name, assigned=len(numbers), kept=len(kept), dropped=len(dropped))
-        for shard in kept.values():
-            for inlet in shard.inlets.values():
-                inlet.forget_unplanned()
-                self.log.resume((inlet.topic, shard.number), inlet.offsets.position)
+        for inlet in self._inlets():
+            inlet.forget_unplanned()
+            starts[inlet.topic, inlet.shard.number] = inlet.offsets.position
+        self.log.read_from(starts, [place for place in starts if place[1] not in kept])
         for number in numbers:
             if number not in kept:
-                self._begin_restoring(number, marks)
+                self._begin_restoring(number, marks, starts)
         self._finished.set()
         self.hand_out()
 
-    def _begin_restoring(self, number: int, marks: Mapping[Partition, Mark | None]) -> None:
-        task = self.restoring[number] = asyncio.create_task(self._restore(number, marks))
+    def _begin_restoring(self, number: int, marks: Mapping[Partition, Mark | None], starts: Mapping[Partition, int]) -> None:
+        task = self.restoring[number] = asyncio.create_task(self._restore(number, marks, starts))
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -404,21 +407,14 @@ class Machine:
 
         task.add_done_callback(ended)
 
-    async def _restore(self, number: int, marks: Mapping[Partition, Mark | None]) -> None:
+    async def _restore(self, number: int, marks: Mapping[Partition, Mark | None], starts: Mapping[Partition, int]) -> None:
         store = await self.log.open(number)
-        try:
-            await self._open_shard(number, store, marks)
-        except BaseException:
-            await self.log.close_shard(number)
-            raise
-
-    async def _open_shard(self, number: int, store: Store, marks: Mapping[Partition, Mark | None]) -> None:
         state = State(store)
         shard = Shard(number, state, self.agent.state(state))
         for topic in self.agent.reads:
             mark = marks[topic, number]
             if mark is None:
-                await self._open_for_the_first_time(shard, topic, store.get(BORN + topic.name.encode()) is not None)
+                self._open_for_the_first_time(shard, topic, starts[topic, number], store.get(BORN + topic.name.encode()) is not None)
             else:
                 shard.open_inlet(topic, Offsets(mark))
         self.shards[number] = shard
@@ -426,13 +422,13 @@ class Machine:
         for inlet in shard.inlets.values():
             self.log.resume((inlet.topic, number), inlet.offsets.position)
 
-    async def _open_for_the_first_time(self, shard: Shard, topic: Topic, was_read_before: bool) -> None:
+    def _open_for_the_first_time(self, shard: Shard, topic: Topic, start: int, was_read_before: bool) -> None:
         if was_read_before:
             raise PositionLost(
                 f"{self.agent.name}: {topic.name}-{shard.number} has been read before, and its committed offset is gone (a group idle for "
                 f"7 days loses them). Starting over would send everything again. Decide where to read on: `hookline offsets reset --help`"
             )
-        offsets = Offsets(Mark(await self.log.beginning((topic, shard.number)), ""))
+        offsets = Offsets(Mark(start, ""))
         offsets.known = None
         birth = Unit(shard.open_inlet(topic, offsets), None)
         birth.outcome, birth.clear = NOTHING, True

@@ -1,6 +1,6 @@
 """The seam between the machine and the log: Kafka in `kafka.py`, a simulated one in `simulated.py`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -51,8 +51,11 @@ class Log(Protocol):
     async def probe(self, writes: Sequence[tuple[int, Write]]) -> bool:
         """Whether the broker takes these records, told by a transaction that is aborted."""
 
+    def read_from(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """Read these from now on, and nothing else; the paused ones when they are resumed."""
+
     def resume(self, partition: Partition, offset: int | None = None) -> None:
-        """Read on, from `offset` or from where it was paused."""
+        """Read on, from where it was paused; `offset` where nothing was read of it yet."""
 
     def pause(self, partition: Partition) -> None:
         """Read no more of it for now."""

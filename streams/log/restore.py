@@ -49,12 +49,9 @@ class Restoring:
 class Restorer:
     """A reader of one agent's changelog, and of what its group has committed, on a thread of its own."""
 
-    def __init__(self, kafka: Mapping[str, Any], group: str, changelog: str, folder: Path, options: StoreOptions, cluster_id: str) -> None:
+    def __init__(self, kafka: Mapping[str, Any], group: str, changelog: str, folder: Path, options: StoreOptions) -> None:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"restore-{group}")
         self._changelog, self._folder, self._options = changelog, folder, options
-        self._admin = AdminClient(dict(kafka))
-        self._cluster_id = cluster_id
-        self._topic_id = self._ask_topic_id()
         self._pending: list[Request] = []
         self._working: asyncio.Task[None] | None = None
         self._consumer = Consumer(
@@ -69,6 +66,10 @@ class Restorer:
                 "queued.max.messages.kbytes": 16 * 1024,
             }
         )
+        self._admin = AdminClient(dict(kafka))
+        self._topic_id = self._ask_topic_id()
+        self._consumer.list_topics(changelog, ASK_TIMEOUT_S)  # or its first read waits 750 ms to learn who leads
+        self._cluster_id = str(self._consumer.cluster_id(ASK_TIMEOUT_S))
 
     def _ask_topic_id(self) -> str:
         try:
@@ -175,7 +176,8 @@ class Restorer:
     def _read_until_done(self, restoring: dict[int, Restoring], tell: Callable[..., Any]) -> None:
         told_s = time.monotonic()
         while restoring:
-            for message in self._consumer.consume(READ_MAX, READ_S):
+            first = self._consumer.poll(READ_S)
+            for message in [first, *self._consumer.consume(READ_MAX, 0)] if first is not None else ():
                 work = restoring.get(message.partition())
                 error = message.error()
                 if work is None:

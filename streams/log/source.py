@@ -3,11 +3,11 @@
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streams.errors import Fatal, PositionLost
 from streams.log.port import Partition
@@ -21,6 +21,7 @@ POLL_S = 0.05
 SEEK_TRIES = 400
 SEEK_PAUSE_S = 0.005
 REVOKE_WAIT_S = 1.5
+ASK_TIMEOUT_S = 10.0
 
 
 class Batch(NamedTuple):
@@ -65,10 +66,12 @@ class Source:
                 "auto.offset.reset": "error",  # positions are always given; one that retention has deleted must be told to a person
                 "isolation.level": "read_committed",
                 "partition.assignment.strategy": "range",  # the one that puts partition p of every topic on the same worker
-                "fetch.wait.max.ms": 100,
+                "fetch.wait.max.ms": 50,
                 "queued.max.messages.kbytes": 16 * 1024,
             }
         )
+        for known in self._topics:
+            self._consumer.list_topics(known, ASK_TIMEOUT_S)  # or the first read waits 750 ms to learn who leads
 
     async def start(self, listener: Listener) -> None:
         """Join the group; the listener hears of the first assignment soon."""
@@ -85,8 +88,13 @@ class Source:
         await self._job(self._consumer.close)
         self._thread.shutdown(wait=False)
 
+    def read_from(self, epoch: int, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """Read these from now on, and nothing else, unless `epoch` is over."""
+        places = [self._place(partition, offset) for partition, offset in positions.items()]
+        self._thread.submit(self._read_from, epoch, places, [self._place(partition, None) for partition in paused])
+
     def resume(self, epoch: int, partition: Partition, offset: int | None) -> None:
-        """Read on from `offset`, or from where it was paused, unless `epoch` is over."""
+        """Read on from where it was paused; `offset` where nothing was read of it yet."""
         self._thread.submit(self._resume, epoch, self._place(partition, offset), offset is not None)
 
     def pause(self, epoch: int, partition: Partition) -> None:
@@ -139,15 +147,17 @@ class Source:
         return False
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take the partitions paused; the listener resumes each where it is to go on."""
+        """Take the partitions and read nothing yet: the listener knows where each is to go on, and gives explicit offsets.
+
+        Any other start (the beginning, say, and a seek later) is looked up in the background and may overtake the seek.
+        """
         self._epoch += 1
         numbers = sorted({p.partition for p in partitions})
         if len(partitions) != len(numbers) * len(self._topics):
             self._failure = Fatal(
                 f"partitions of {', '.join(sorted(self._topics))} are split over workers: they must have the same count. Run `hookline topology verify`"
             )
-        consumer.assign([TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions])
-        consumer.pause(partitions)
+        consumer.assign([])
         # Asked for at commit time it would already name the next generation while this worker still holds the last one's partitions.
         generation = consumer.consumer_group_metadata()
         asyncio.run_coroutine_threadsafe(self._listener.assigned(self._epoch, generation, numbers), self._loop)
@@ -163,13 +173,19 @@ class Source:
         self._epoch += 1
         self._loop.call_soon_threadsafe(self._listener.lost)
 
+    def _read_from(self, epoch: int, places: list[TopicPartition], paused: list[TopicPartition]) -> None:
+        if epoch == self._epoch:
+            self._consumer.assign(places)
+            if paused:
+                self._consumer.pause(paused)
+
     def _resume(self, epoch: int, place: TopicPartition, seek: bool) -> None:
         if epoch != self._epoch:
             return
         try:
-            if seek:
-                self._seek(place)
             self._consumer.resume([place])
+            if seek:
+                self._seek(place)  # to where it is: without it, the first fetch after a resume is a second late
         except KafkaException as error:
             self._failure = Fatal(f"resuming {place.topic}-{place.partition} at {place.offset}: {error.args[0].str()}")
 

@@ -11,8 +11,27 @@ from streams.log.records import Write
 from topology.topics import Topic
 
 STEP_TIMEOUT_S = 10.0
+INIT_PATIENCE_S = (0.2, 0.2, 0.4, 0.8, 2.0, 5.0, 20.0, 40.0)
 LINGER_MS = 5
 NEVER_TAKEN = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+
+
+def connected(configuration: Mapping[str, Any]) -> Producer:
+    """A producer that has fenced its older self, and ended what that left open.
+
+    While the broker still ends it, librdkafka waits half a second before it asks again. A new producer asks at once, so a
+    restarted worker is back sooner; the patience grows, for a broker that is slow.
+    """
+    for patience_s in INIT_PATIENCE_S:
+        producer = Producer({**configuration, "log_level": 3})
+        try:
+            producer.init_transactions(patience_s)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise Fatal(f"beginning as transactional producer {configuration['transactional.id']}: {error.args[0].str()}") from error
+        else:
+            return producer
+    raise Fatal(f"beginning as transactional producer {configuration['transactional.id']}: the broker did not answer in {sum(INIT_PATIENCE_S):.0f} s")
 
 
 class Transactor:
@@ -22,7 +41,7 @@ class Transactor:
         """`name` gives a topic's name on the cluster. `timeout_ms` is how long a dead worker's transaction may hold up readers."""
         self._name = name
         self._changelog = name(changelog)
-        self._producer = Producer(
+        self._producer = connected(
             {
                 **kafka,
                 "transactional.id": transactional_id,
@@ -34,11 +53,6 @@ class Transactor:
             }
         )
         self._checkpoints: dict[int, int] = {}
-        self._producer.init_transactions(60)  # fences an older self and ends what it left open
-
-    def cluster_id(self) -> str:
-        """Which cluster this is."""
-        return str(self._producer.cluster_id(STEP_TIMEOUT_S))
 
     def write(self, transaction: Transaction) -> Mapping[int, int]:
         """Commit a transaction; by shard, the offset after its last changelog record.

@@ -84,7 +84,7 @@ def kill_in_restore(run: Run, chance: random.Random, fault: Fault) -> None:
     run.processes[name].wait()
     for agent in ("counting", "effect"):
         shutil.rmtree(run.folder / name / agent, ignore_errors=True)
-    process = run.start(name, f"{chance.choice(['restore-begins', 'restore-stores'])}:{chance.randint(1, 3)}:SIGKILL")
+    process = run.start(name, chance.choice([f"restore-begins:{chance.randint(1, 2)}:SIGKILL", f"restore-stores:{chance.randint(1, 6)}:SIGKILL"]))
     process.wait(60)
     fault.kills += 2
     run.start(name)

@@ -97,7 +97,7 @@ class Run:
     prefix: str
     folder: Path
     replication: int = 1
-    per_s: int = 600
+    per_s: int = 400
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     logs: dict[str, IO[bytes]] = field(default_factory=dict)
 
@@ -220,7 +220,8 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._stopping.is_set():
-            messages = self._consumer.consume(5000, 0.05)
+            first = self._consumer.poll(0.05)
+            messages = [first, *self._consumer.consume(5000, 0)] if first is not None else []
             now_s = time.monotonic()
             for message in messages:
                 if message.error() is None:

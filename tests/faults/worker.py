@@ -11,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import structlog
 import uvloop
 from rocksdict import Cache
 
-from streams.app import run_agents
 from streams.log.identity import Identity
 from streams.log.kafka import Connection, KafkaLog
 from streams.log.restore import Restorer
@@ -69,7 +68,7 @@ def harm(name: str) -> None:
 class PostingWorld(SystemWorld):
     """Posts to a real sink over real sockets, and posts again until it is taken."""
 
-    def __init__(self, sink: str, session: aiohttp.ClientSession, worker: str) -> None:
+    def __init__(self, sink: str, session: Any, worker: str) -> None:
         super().__init__()
         self._sink, self._session, self._headers = sink, session, {"worker": worker}
 
@@ -79,7 +78,7 @@ class PostingWorld(SystemWorld):
                 async with self._session.post(self._sink, data=value, headers=self._headers) as response:
                     if response.status == 200:
                         return
-            except aiohttp.ClientError:
+            except OSError:
                 await asyncio.sleep(0.05)
 
 
@@ -89,10 +88,17 @@ async def run(options: argparse.Namespace) -> None:
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    agents = list(PIPELINES.values())
     with Identity(options.folder) as identity:
         connection = Connection(settings, settings.kafka(), identity.id, options.folder, Cache(32 * 1024 * 1024))
+        connecting = [asyncio.get_running_loop().run_in_executor(None, KafkaLog, agent, connection) for agent in agents]
+        import aiohttp
+
+        from streams.app import run_agents
+
+        logs = await asyncio.gather(*connecting)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            await run_agents(list(PIPELINES.values()), PostingWorld(options.sink, session, identity.id), connection, stop)
+            await run_agents(agents, logs, PostingWorld(options.sink, session, identity.id), connection, stop)
 
 
 def main() -> None:
@@ -105,6 +111,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=100)
     options = parser.parse_args()
     configure_logs("info", "json")
+    structlog.get_logger().info("worker.begins")
     if options.fault:
         arm(options.fault)
     try:

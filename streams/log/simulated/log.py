@@ -3,7 +3,7 @@
 import asyncio
 import bisect
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.errors import Aborted, Unwritable
@@ -223,6 +223,11 @@ class SimulatedLog:
                 raise Unwritable(f"{write.bytes_at_most} bytes")
             place: Place = (write.topic.name, shard if write.partition is None else write.partition)
             self._cluster.append(place, write.key, write.value, write.headers, self._world.now_ms(), opened)
+
+    def read_from(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
+        """Read these from now on, and nothing else."""
+        self._reading, self._paused = dict(positions), dict.fromkeys(paused)
+        self._wake.set()
 
     def resume(self, partition: Partition, offset: int | None = None) -> None:
         """Read on."""
