@@ -101,8 +101,10 @@ def limits(settings: Settings) -> Limits:
     )
 
 
-async def run_agents(agents: Sequence[Agent], logs: Sequence[KafkaLog], world: World, connection: Connection, stop: asyncio.Event) -> None:
-    """Run agents on their logs until told to stop. An agent that fails for good raises here, and the process is to end."""
+async def run_agents(
+    agents: Sequence[Agent], logs: Sequence[KafkaLog], world: World, connection: Connection, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Run agents on their logs until told to stop; `ready` when each has its shards. An agent that fails for good raises here."""
     app = new_app("hookline")
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -110,13 +112,21 @@ async def run_agents(agents: Sequence[Agent], logs: Sequence[KafkaLog], world: W
         if not failure.done():
             failure.set_exception(error)
 
-    for agent, log in zip(agents, logs, strict=True):
-        machine = Machine(agent, world, log, connection.writer(), limits(connection.settings))
+    machines = [Machine(agent, world, log, connection.writer(), limits(connection.settings)) for agent, log in zip(agents, logs, strict=True)]
+    for agent, log, machine in zip(agents, logs, machines, strict=True):
         await app.add_runtime_dependency(AgentService(app, agent, log, machine, failed))
     await app.start()
     app.flow_control.resume()
     stopping = asyncio.ensure_future(stop.wait())
+    telling = asyncio.ensure_future(_tell_when_ready(machines, ready))
     await asyncio.wait([failure, stopping], return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
     if failure.done():
         failure.result()
     await app.stop()
+
+
+async def _tell_when_ready(machines: Sequence[Machine], ready: Callable[[], None]) -> None:
+    for machine in machines:
+        await machine.restored.wait()
+    ready()

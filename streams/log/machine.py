@@ -65,6 +65,7 @@ class Machine:
         self.generation: Any = None  # of the assignment that is held; None between a revoke and the next assignment
         self.epoch = 0  # which assignment that is; counted by the source
         self.commits = 0
+        self.restored = asyncio.Event()  # set once everything of the first assignment is at work
         self._writer = writer
         self._batch: list[Unit] = []  # taken and not yet committed: written again after an abort
         self._writing = asyncio.Lock()
@@ -395,6 +396,8 @@ class Machine:
         for number in numbers:
             if number not in kept:
                 self._begin_restoring(number, marks, starts)
+        if not self.restoring:
+            self.restored.set()
         self._finished.set()
         self.hand_out()
 
@@ -419,6 +422,8 @@ class Machine:
                 shard.open_inlet(topic, Offsets(mark))
         self.shards[number] = shard
         del self.restoring[number]
+        if not self.restoring:
+            self.restored.set()
         for inlet in shard.inlets.values():
             self.log.resume((inlet.topic, number), inlet.offsets.position)
 

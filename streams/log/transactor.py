@@ -1,5 +1,6 @@
 """One Kafka transaction at a time: records, changelog and offsets become true together, or not at all."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ from streams.log.records import Write
 from topology.topics import Topic
 
 STEP_TIMEOUT_S = 10.0
-INIT_PATIENCE_S = (0.2, 0.2, 0.4, 0.8, 2.0, 5.0, 20.0, 40.0)
+INIT_TIMEOUT_S = 60.0
+INIT_PATIENCE_S = 0.05
 LINGER_MS = 5
 NEVER_TAKEN = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
 
@@ -20,18 +22,23 @@ def connected(configuration: Mapping[str, Any]) -> Producer:
     """A producer that has fenced its older self, and ended what that left open.
 
     While the broker still ends it, librdkafka waits half a second before it asks again. A new producer asks at once, so a
-    restarted worker is back sooner; the patience grows, for a broker that is slow.
+    restarted worker is back sooner.
     """
-    for patience_s in INIT_PATIENCE_S:
-        producer = Producer({**configuration, "log_level": 3})
+    who = configuration["transactional.id"]
+    producer = Producer({**configuration, "log_level": 3})
+    deadline_s = time.monotonic() + INIT_TIMEOUT_S
+    while time.monotonic() < deadline_s:
         try:
-            producer.init_transactions(patience_s)
+            producer.init_transactions(INIT_PATIENCE_S)
         except KafkaException as error:
-            if not error.args[0].retriable():
-                raise Fatal(f"beginning as transactional producer {configuration['transactional.id']}: {error.args[0].str()}") from error
+            cause = error.args[0]
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                producer = Producer({**configuration, "log_level": 3})
+            elif not cause.retriable():
+                raise Fatal(f"beginning as transactional producer {who}: {cause.str()}") from error
         else:
             return producer
-    raise Fatal(f"beginning as transactional producer {configuration['transactional.id']}: the broker did not answer in {sum(INIT_PATIENCE_S):.0f} s")
+    raise Fatal(f"beginning as transactional producer {who}: the broker did not answer in {INIT_TIMEOUT_S:.0f} s")
 
 
 class Transactor:

@@ -35,12 +35,9 @@ class Fault:
 
 def kill(run: Run, chance: random.Random, fault: Fault) -> None:
     """kill -9 of a worker at any moment; how soon it works again, and whether the others notice."""
-    name = chance.choice(sorted(run.processes))
-    time.sleep(chance.uniform(0.2, 0.6))
+    time.sleep(chance.uniform(2.1, 2.6))
     began_s = time.monotonic()
-    run.processes[name].kill()
-    run.processes[name].wait()
-    run.start(name)
+    run.kill(chance.choice(sorted(run.processes)))
     fault.kills += 1
     note_pauses(run, fault, began_s)
 
@@ -65,13 +62,10 @@ def harm_at(points: tuple[str, ...], nth_max: int) -> Callable[[Run, random.Rand
 
     def strike(run: Run, chance: random.Random, fault: Fault) -> None:
         name = chance.choice(sorted(run.processes))
-        run.processes[name].terminate()
-        run.processes[name].wait()
-        process = run.start(name, f"{chance.choice(points)}:{chance.randint(1, nth_max)}:SIGKILL")
-        process.wait(60)
-        assert process.returncode == -signal.SIGKILL, f"{name} ended with {process.returncode} before its fault"
+        run.leave(name)
+        run.start(name, f"{chance.choice(points)}:{chance.randint(1, nth_max)}:SIGKILL")
+        run.wait_for_new_life(name, run.pid(name))
         fault.kills += 1
-        run.start(name)
         run.wait_until_working()
 
     return strike
@@ -80,68 +74,61 @@ def harm_at(points: tuple[str, ...], nth_max: int) -> Callable[[Run, random.Rand
 def kill_in_restore(run: Run, chance: random.Random, fault: Fault) -> None:
     """kill -9 while the state comes back, with its local files gone."""
     name = chance.choice(sorted(run.processes))
-    run.processes[name].kill()
-    run.processes[name].wait()
+    run.leave(name)
     for agent in ("counting", "effect"):
         shutil.rmtree(run.folder / name / agent, ignore_errors=True)
-    process = run.start(name, chance.choice([f"restore-begins:{chance.randint(1, 2)}:SIGKILL", f"restore-stores:{chance.randint(1, 6)}:SIGKILL"]))
-    process.wait(60)
-    fault.kills += 2
-    run.start(name)
+    run.start(name, chance.choice([f"restore-begins:{chance.randint(1, 2)}:SIGKILL", f"restore-stores:{chance.randint(1, 6)}:SIGKILL"]))
+    run.wait_for_new_life(name, run.pid(name))
+    fault.kills += 1
     run.wait_until_working()
 
 
 def kill_in_rebalance(run: Run, chance: random.Random, fault: Fault) -> None:
-    """kill -9 inside a rebalance callback, while another worker joins."""
+    """kill -9 inside a rebalance callback, while another worker joins and dies too."""
     name = chance.choice(sorted(run.processes))
-    run.processes[name].terminate()
-    run.processes[name].wait()
-    process = run.start(name, f"{chance.choice(REBALANCE_POINTS)}:{chance.randint(1, 4)}:SIGKILL")
-    time.sleep(chance.uniform(0.5, 1.5))
-    run.start(f"joined-{fault.kills}")
-    deadline_s = time.monotonic() + 12
-    while process.poll() is None and time.monotonic() < deadline_s:
+    run.leave(name)
+    run.start(name, f"{chance.choice(REBALANCE_POINTS)}:{chance.randint(1, 3)}:SIGKILL")
+    before = run.pid(name)
+    time.sleep(chance.uniform(0.3, 1.5))
+    joined = f"joined-{fault.kills}"
+    run.start(joined)
+    deadline_s = time.monotonic() + 5
+    while run.pid(name) == before and time.monotonic() < deadline_s:
         time.sleep(0.02)
+    fault.note("in_callback", float(run.pid(name) != before))
     fault.kills += 1
-    joined = run.processes.pop(f"joined-{fault.kills - 1}")
-    joined.kill()
-    joined.wait()
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    run.start(name)
+    run.kill(joined)
+    run.leave(joined)
     run.wait_until_working()
 
 
 def freeze(run: Run, chance: random.Random, fault: Fault) -> None:
     """SIGSTOP for longer than the session, then SIGCONT."""
     time.sleep(chance.uniform(0.1, 0.5))
-    process = run.processes[chance.choice(sorted(run.processes))]
-    process.send_signal(signal.SIGSTOP)
+    name = chance.choice(sorted(run.processes))
+    run.kill(name, signal.SIGSTOP)
     time.sleep(FREEZE_S + chance.uniform(0, 1))
-    process.send_signal(signal.SIGCONT)
+    run.kill(name, signal.SIGCONT)
     run.wait_until_working()
 
 
 def freeze_in_revoke(run: Run, chance: random.Random, fault: Fault) -> None:
-    """SIGSTOP inside the revoke callback, past the session."""
-    name = sorted(run.processes)[chance.randrange(len(run.processes))]
-    run.processes[name].terminate()
-    run.processes[name].wait()
-    process = run.start(name, f"{chance.choice(['revoke-begins', 'revoke-ends'])}:{chance.randint(1, 2)}:SIGSTOP")
+    """SIGSTOP inside the revoke callback, past the session, then SIGCONT."""
+    name = chance.choice(sorted(run.processes))
+    run.leave(name)
+    run.start(name, f"{chance.choice(['revoke-begins', 'revoke-ends'])}:{chance.randint(1, 2)}:SIGSTOP")
     run.wait_until_working()
-    joined = f"joined-{len(fault.figures.get('frozen', []))}"
+    pid = run.pid(name)
+    joined = f"joined-{len(fault.figures.get('in_callback', []))}"
     run.start(joined)
     deadline_s = time.monotonic() + 5
-    while time.monotonic() < deadline_s and not is_stopped(process.pid):
+    while time.monotonic() < deadline_s and not is_stopped(pid):
         time.sleep(0.02)
-    fault.note("frozen", float(is_stopped(process.pid)))
+    fault.note("in_callback", float(is_stopped(pid)))
     time.sleep(FREEZE_S)
-    if process.poll() is None:
-        process.send_signal(signal.SIGCONT)
-    leaving = run.processes.pop(joined)
-    leaving.terminate()
-    leaving.wait(20)
+    if is_stopped(pid):
+        os.kill(pid, signal.SIGCONT)
+    run.leave(joined)
     run.wait_until_working()
 
 
@@ -158,9 +145,7 @@ def join_and_leave(run: Run, chance: random.Random, fault: Fault) -> None:
     name = f"guest-{chance.randrange(10**6)}"
     run.start(name)
     time.sleep(chance.uniform(1, 3))
-    leaving = run.processes.pop(name)
-    leaving.terminate()
-    leaving.wait(20)
+    run.leave(name)
     run.wait_until_working()
 
 

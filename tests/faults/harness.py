@@ -1,7 +1,8 @@
 """What a fault run is made of: a feeder, worker processes, an HTTP sink, and a reader that checks what came out."""
 
 import asyncio
-import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -113,7 +114,8 @@ class Run:
         self.watcher = Watcher(self.bootstrap, self.prefix)
 
     def start(self, name: str, fault: str | None = None) -> "subprocess.Popen[bytes]":
-        """Start a worker, or the one of that name again."""
+        """Start a worker under its supervisor, or the one of that name again."""
+        (self.folder / name / "pid").unlink(missing_ok=True)
         command = [sys.executable, "-m", "tests.faults.worker", "--bootstrap", self.bootstrap, "--prefix", self.prefix]
         command += ["--folder", str(self.folder / name), "--sink", self.sink.url, *(["--fault", fault] if fault else [])]
         if name not in self.logs:
@@ -121,18 +123,33 @@ class Run:
         self.processes[name] = subprocess.Popen(command, cwd=ROOT, stdout=self.logs[name], stderr=subprocess.STDOUT)
         return self.processes[name]
 
-    def supervise(self) -> None:
-        """Start again what has ended, as the supervisor does."""
-        for name, process in list(self.processes.items()):
-            if process.poll() is not None:
-                self.start(name)
+    def pid(self, name: str) -> int:
+        """The worker's own process, below its supervisor."""
+        path = self.folder / name / "pid"
+        while not path.exists() or not path.read_text():
+            assert self.processes[name].poll() is None, f"the supervisor of {name} ended; its log is in {self.folder}"
+            time.sleep(0.01)
+        return int(path.read_text())
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid(name), number)
+
+    def leave(self, name: str) -> None:
+        """Stop a worker for good."""
+        leaving = self.processes.pop(name)
+        leaving.terminate()
+        leaving.wait(30)
+
+    def wait_for_new_life(self, name: str, before: int) -> None:
+        """Until the supervisor has started it again."""
+        while self.pid(name) == before:
+            time.sleep(0.01)
 
     def wait_until_working(self, timeout_s: float = 60) -> None:
         """Until every partition of both pipelines has given output since now."""
         before = dict(self.watcher.last_s)
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            self.supervise()
             if len(self.watcher.last_s) == 2 * PARTITIONS and all(at > before.get(place, 0) for place, at in self.watcher.last_s.items()):
                 return
             time.sleep(0.05)
@@ -143,7 +160,6 @@ class Run:
         sent = self.feeder.stop()
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s and not self.watcher.has_seen(sent):
-            self.supervise()
             time.sleep(0.1)
         time.sleep(0.5)
         verdict = self.judge(sent)
@@ -266,9 +282,3 @@ def read_changelog(bootstrap: str, topic: str) -> dict[bytes, bytes]:
                 state[message.key()] = message.value()
     consumer.close()
     return state
-
-
-def shards_of(log: Path) -> list[int]:
-    """How many shards the worker's log last said it was assigned (for a report)."""
-    assigned = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and '"shards.assigned"' in line]
-    return [line["assigned"] for line in assigned]

@@ -1,4 +1,4 @@
-"""A worker process of the two pipelines, for the fault runs; it can be told to harm itself at a named point.
+"""A supervised worker of the two pipelines, for the fault runs; in its first life it can be told to harm itself at a named point.
 
 Run: python -m tests.faults.worker --bootstrap B --prefix P --folder F --sink URL [--fault point:nth:signal]
 """
@@ -7,21 +7,22 @@ import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import structlog
-import uvloop
-from rocksdict import Cache
 
-from streams.log.identity import Identity
-from streams.log.kafka import Connection, KafkaLog
+from streams.log.kafka import KafkaLog
 from streams.log.restore import Restorer
 from streams.log.source import Source
 from streams.log.transactor import Transactor
 from streams.logs import configure_logs
 from streams.settings import Settings
+from streams.supervisor import Life, Supervisor
+from streams.worker import run_worker
 from streams.world import SystemWorld
 from tests.pipelines import PIPELINES
 
@@ -68,37 +69,18 @@ def harm(name: str) -> None:
 class PostingWorld(SystemWorld):
     """Posts to a real sink over real sockets, and posts again until it is taken."""
 
-    def __init__(self, sink: str, session: Any, worker: str) -> None:
+    def __init__(self, sink: str, session: aiohttp.ClientSession) -> None:
         super().__init__()
-        self._sink, self._session, self._headers = sink, session, {"worker": worker}
+        self._sink, self._session = sink, session
 
     async def post(self, value: bytes) -> None:
         while True:
             try:
-                async with self._session.post(self._sink, data=value, headers=self._headers) as response:
+                async with self._session.post(self._sink, data=value) as response:
                     if response.status == 200:
                         return
-            except OSError:
+            except aiohttp.ClientError:
                 await asyncio.sleep(0.05)
-
-
-async def run(options: argparse.Namespace) -> None:
-    settings = Settings(
-        bootstrap_servers=options.bootstrap, topic_prefix=options.prefix, session_timeout_ms=6_000, heartbeat_interval_ms=500, in_flight_max=options.in_flight
-    )
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    agents = list(PIPELINES.values())
-    with Identity(options.folder) as identity:
-        connection = Connection(settings, settings.kafka(), identity.id, options.folder, Cache(32 * 1024 * 1024))
-        connecting = [asyncio.get_running_loop().run_in_executor(None, KafkaLog, agent, connection) for agent in agents]
-        import aiohttp
-
-        from streams.app import run_agents
-
-        logs = await asyncio.gather(*connecting)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            await run_agents(agents, logs, PostingWorld(options.sink, session, identity.id), connection, stop)
 
 
 def main() -> None:
@@ -111,14 +93,22 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=100)
     options = parser.parse_args()
     configure_logs("info", "json")
-    structlog.get_logger().info("worker.begins")
-    if options.fault:
-        arm(options.fault)
-    try:
-        uvloop.run(run(options))
-    except BaseException as error:
-        print(f"ended by {error!r}", flush=True)
-        os._exit(3)
+    settings = Settings(
+        bootstrap_servers=options.bootstrap, topic_prefix=options.prefix, session_timeout_ms=6_000, heartbeat_interval_ms=500, in_flight_max=options.in_flight
+    )
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[PostingWorld]:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield PostingWorld(options.sink, session)
+
+    def work(life: Life) -> None:
+        structlog.get_logger().info("worker.begins", turn=life.turn)
+        if options.fault and life.turn == 1:
+            arm(options.fault)
+        run_worker(list(PIPELINES.values()), settings, options.bootstrap, options.folder, life.ready, world)
+
+    Supervisor(work).run()
 
 
 if __name__ == "__main__":

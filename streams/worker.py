@@ -1,0 +1,54 @@
+"""One worker process: takes its identity, connects, and runs its roles' agents until it is told to stop."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import structlog
+import uvloop
+from rocksdict import Cache
+
+from streams.app import run_agents
+from streams.errors import HooklineError
+from streams.log.agent import Agent, World
+from streams.log.identity import Identity
+from streams.log.kafka import Connection, KafkaLog
+from streams.settings import Settings
+from streams.world import SystemWorld
+
+log_line = structlog.get_logger()
+
+Worlds = Callable[[], AbstractAsyncContextManager[World]]
+
+
+@asynccontextmanager
+async def system_world() -> AsyncIterator[World]:
+    """For agents that need no more than a clock."""
+    yield SystemWorld()
+
+
+def run_worker(
+    agents: Sequence[Agent], settings: Settings, servers: str, folder: Path, ready: Callable[[], None], worlds: Worlds = system_world
+) -> None:
+    """Run until SIGTERM. An error that says what to do is logged in a line; the process then ends with 1."""
+    with Identity(folder) as identity:
+        (folder / "pid").write_text(str(os.getpid()))
+        structlog.contextvars.bind_contextvars(worker=identity.id)
+        connection = Connection(settings, settings.kafka(servers), identity.id, folder, Cache(settings.rocksdb_block_cache_mb * 1024 * 1024))
+        try:
+            uvloop.run(_run(agents, connection, ready, worlds))
+        except HooklineError as error:
+            log_line.error("worker.failed", reason=str(error), kind=type(error).__name__)
+            os._exit(1)  # its threads may wait for a broker that refuses them; the log is the truth for the next process
+
+
+async def _run(agents: Sequence[Agent], connection: Connection, ready: Callable[[], None], worlds: Worlds) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    logs = await asyncio.gather(*(loop.run_in_executor(None, KafkaLog, agent, connection) for agent in agents))
+    async with worlds() as world:
+        await run_agents(agents, logs, world, connection, stop, ready)
