@@ -11,8 +11,7 @@ import faust
 import structlog
 from faust.app.base import BootStrategy
 
-from streams.log.agent import Agent, World
-from streams.log.kafka import Connection, KafkaLog
+from streams.log.kafka import KafkaLog
 from streams.log.machine import Limits, Machine
 from streams.settings import Settings
 
@@ -22,7 +21,7 @@ CHANNEL_BATCHES = 2
 DRAIN_S = 4.0
 
 
-class WithoutKafka(BootStrategy):  # type: ignore[misc]
+class WithoutKafka(BootStrategy):
     """Faust's documented switch."""
 
     enable_kafka = False
@@ -31,7 +30,7 @@ class WithoutKafka(BootStrategy):  # type: ignore[misc]
     enable_web = False
 
 
-class App(faust.App):  # type: ignore[misc]
+class App(faust.App):
     """Agents, services and timers, and nothing of Kafka."""
 
     BootStrategy = WithoutKafka
@@ -39,19 +38,20 @@ class App(faust.App):  # type: ignore[misc]
 
 def new_app(name: str) -> App:
     """An app on the running event loop. The broker address is never used."""
-    return App(name, broker="kafka://unused", store="memory://", autodiscover=False, loop=asyncio.get_running_loop(), stream_wait_empty=False)
+    return App(
+        name, broker="kafka://unused", store="memory://", autodiscover=False, loop=asyncio.get_running_loop(), stream_wait_empty=False
+    )
 
 
-class AgentService(faust.Service):  # type: ignore[misc]
+class AgentService(faust.Service):
     """One agent at work: reads into its channel, commits what it finishes, and stops in order."""
 
-    def __init__(self, app: App, agent: Agent, log: KafkaLog, machine: Machine, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, app: App, log: KafkaLog, machine: Machine, failed: Callable[[BaseException], None]) -> None:
         super().__init__()
-        self.machine = machine
-        self._agent, self._log, self._failed = agent, log, failed
+        self.machine, self._agent, self._log, self._failed = machine, machine.agent, log, failed
         self._channel = app.channel(maxsize=CHANNEL_BATCHES)
         self._running: list[asyncio.Task[None]] = []
-        app.agent(self._channel, name=agent.name)(self._handle)
+        app.agent(self._channel, name=self._agent.name)(self._handle)
 
     async def _handle(self, stream: Any) -> None:
         async for batch in stream:
@@ -76,7 +76,7 @@ class AgentService(faust.Service):  # type: ignore[misc]
         while True:
             batch = await self._log.read()
             if batch.records:
-                await self._channel.put(batch)
+                await self._channel.put(batch)  # type: ignore[arg-type]  # what is put comes out: Faust calls it an event
 
     async def on_stop(self) -> None:
         """Stop reading, finish and commit what is in work, let go."""
@@ -101,23 +101,20 @@ def limits(settings: Settings) -> Limits:
     )
 
 
-async def run_agents(
-    agents: Sequence[Agent], logs: Sequence[KafkaLog], world: World, connection: Connection, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
-) -> None:
-    """Run agents on their logs until told to stop; `ready` when each has its shards. An agent that fails for good raises here."""
+async def run_agents(machines: Sequence[Machine], logs: Sequence[KafkaLog], stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    """Run machines on their logs until told to stop; `ready` when each has its shards. One that fails for good raises here."""
     app = new_app("hookline")
-    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def failed(error: BaseException) -> None:
         if not failure.done():
             failure.set_exception(error)
 
-    machines = [Machine(agent, world, log, connection.writer(), limits(connection.settings)) for agent, log in zip(agents, logs, strict=True)]
-    for agent, log, machine in zip(agents, logs, machines, strict=True):
-        await app.add_runtime_dependency(AgentService(app, agent, log, machine, failed))
+    for log, machine in zip(logs, machines, strict=True):
+        await app.add_runtime_dependency(AgentService(app, log, machine, failed))
     await app.start()
     app.flow_control.resume()
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     telling = asyncio.ensure_future(_tell_when_ready(machines, ready))
     await asyncio.wait([failure, stopping], return_when=asyncio.FIRST_COMPLETED)
     telling.cancel()

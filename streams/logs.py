@@ -29,7 +29,11 @@ def configure_logs(level: str, form: Literal["auto", "console", "json"]) -> None
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending], foreign_pre_chain=shared))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending], foreign_pre_chain=shared
+        )
+    )
     logging.basicConfig(level=max(numeric, logging.WARNING), handlers=[handler], force=True)
 
 

@@ -16,9 +16,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HOOKLINE_", frozen=True, extra="ignore")
 
     # The cluster
-    bootstrap_servers: str | None = Field(None, description="An existing cluster, as host:port,host:port. Unset: a local broker is started.")
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field("PLAINTEXT", description="How to speak to the brokers.")
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = Field(None, description="With SASL_*: the mechanism.")
+    bootstrap_servers: str | None = Field(
+        None, description="An existing cluster, as host:port,host:port. Unset: a local broker is started."
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="How to speak to the brokers."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = Field(
+        None, description="With SASL_*: the mechanism."
+    )
     sasl_username: str | None = Field(None, description="With SASL: who we are.")
     sasl_password: SecretStr | None = Field(None, description="With SASL: and how we show it.")
     ssl_ca_location: Path | None = Field(None, description="CA certificates that the brokers' certificates are checked against.")
@@ -35,13 +41,19 @@ class Settings(BaseSettings):
     state_dir: Path = Field(Path(".hookline"), description="Where the local broker, the workers' identities and RocksDB keep their files.")
     session_timeout_ms: int = Field(10_000, ge=6_000, description="A worker silent for this long loses its partitions.")
     heartbeat_interval_ms: int = Field(1_000, ge=100, description="A rebalance takes as long as the slowest member's heartbeat.")
-    commit_interval_ms: int = Field(20, ge=0, description="Least time from one commit's start to the next; a commit after a quiet moment starts at once.")
+    commit_interval_ms: int = Field(
+        20, ge=0, description="Least time from one commit's start to the next; a commit after a quiet moment starts at once."
+    )
     in_flight_max: int = Field(800, ge=1, le=800, description="Records of one partition handed out and unfinished; a commit names each.")
     uncommitted_max: int = Field(5_000, ge=1, description="Records of one partition read and not yet committed, finished or not.")
-    record_bytes_max: int = Field(1_000_000, ge=1_000, le=1_040_000, description="A larger record is dead-lettered by reference; topics take 1,048,576.")
+    record_bytes_max: int = Field(
+        1_000_000, ge=1_000, le=1_040_000, description="A larger record is dead-lettered by reference; topics take 1,048,576."
+    )
     rocksdb_block_cache_mb: int = Field(64, ge=1, description="RocksDB's read cache, shared by all partitions of a worker.")
     rocksdb_write_buffer_mb: int = Field(8, ge=1, description="RocksDB's write buffer, for each partition.")
-    store_age_max_h: int = Field(12, ge=1, description="Older local files are rebuilt. At most half of the changelogs' delete.retention.ms (24 h).")
+    store_age_max_h: int = Field(
+        12, ge=1, description="Older local files are rebuilt. At most half of the changelogs' delete.retention.ms (24 h)."
+    )
     warm_stores_max: int = Field(64, ge=0, description="Local files of lost partitions that are kept as a warm start.")
 
     # What people see

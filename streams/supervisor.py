@@ -30,9 +30,9 @@ class Life:
     turn: int
     ready_fd: int
 
-    def ready(self) -> None:
-        """Everything of this worker is at work."""
-        os.write(self.ready_fd, b"r")
+    def ready(self, address: str) -> None:
+        """Everything of this worker is at work; `address` is where it serves people, if it does."""
+        os.write(self.ready_fd, address.encode() + b"\n")
 
 
 @dataclass
@@ -47,6 +47,7 @@ class Slot:
     start_at_s: float = 0.0
     ready_fd: int = -1
     ready: bool = False
+    address: str = ""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Supervisor:
     work: Callable[[Life], None]
     workers: int = 1
     stop_within_s: float = 7.0
-    on_ready: Callable[[], None] = lambda: None
+    on_ready: Callable[[list[str]], None] = lambda addresses: None
     _slots: list[Slot] = field(default_factory=list)
     _stopping: bool = False
     _told_ready: bool = False
@@ -135,12 +136,13 @@ class Supervisor:
         for slot in self._slots:
             if slot.pid is not None and not slot.ready:
                 try:
-                    slot.ready = os.read(slot.ready_fd, 1) == b"r"
+                    told = os.read(slot.ready_fd, 1_000)
                 except BlockingIOError:
                     continue
+                slot.ready, slot.address = told.endswith(b"\n"), told.decode().strip()
         if not self._told_ready and all(slot.ready for slot in self._slots):
             self._told_ready = True
-            self.on_ready()
+            self.on_ready([slot.address for slot in self._slots if slot.address])
 
     def _stop_all(self) -> None:
         """SIGTERM, a while to finish and commit, then SIGKILL: the log is the truth for the next one."""

@@ -11,17 +11,20 @@ import structlog
 import uvloop
 from rocksdict import Cache
 
-from streams.app import run_agents
+from streams.app import limits, run_agents
 from streams.errors import HooklineError
 from streams.log.agent import Agent, World
 from streams.log.identity import Identity
 from streams.log.kafka import Connection, KafkaLog
+from streams.log.machine import Machine
 from streams.settings import Settings
 from streams.world import SystemWorld
 
 log_line = structlog.get_logger()
 
 Worlds = Callable[[], AbstractAsyncContextManager[World]]
+Page = Callable[[Settings, Sequence[Machine]], AbstractAsyncContextManager[str]]
+"""Serves people while the machines run; gives its address."""
 
 
 @asynccontextmanager
@@ -30,25 +33,42 @@ async def system_world() -> AsyncIterator[World]:
     yield SystemWorld()
 
 
+@asynccontextmanager
+async def no_page(settings: Settings, machines: Sequence[Machine]) -> AsyncIterator[str]:
+    """For workers that serve none."""
+    yield ""
+
+
 def run_worker(
-    agents: Sequence[Agent], settings: Settings, servers: str, folder: Path, ready: Callable[[], None], worlds: Worlds = system_world
+    agents: Sequence[Agent],
+    settings: Settings,
+    servers: str,
+    folder: Path,
+    ready: Callable[[str], None],
+    worlds: Worlds = system_world,
+    page: Page = no_page,
 ) -> None:
     """Run until SIGTERM. An error that says what to do is logged in a line; the process then ends with 1."""
     with Identity(folder) as identity:
         (folder / "pid").write_text(str(os.getpid()))
         structlog.contextvars.bind_contextvars(worker=identity.id)
-        connection = Connection(settings, settings.kafka(servers), identity.id, folder, Cache(settings.rocksdb_block_cache_mb * 1024 * 1024))
+        connection = Connection(
+            settings, settings.kafka(servers), identity.id, folder, Cache(settings.rocksdb_block_cache_mb * 1024 * 1024)
+        )
         try:
-            uvloop.run(_run(agents, connection, ready, worlds))
+            uvloop.run(_run(agents, connection, ready, worlds, page))
         except HooklineError as error:
             log_line.error("worker.failed", reason=str(error), kind=type(error).__name__)
             os._exit(1)  # its threads may wait for a broker that refuses them; the log is the truth for the next process
 
 
-async def _run(agents: Sequence[Agent], connection: Connection, ready: Callable[[], None], worlds: Worlds) -> None:
+async def _run(agents: Sequence[Agent], connection: Connection, ready: Callable[[str], None], worlds: Worlds, page: Page) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     logs = await asyncio.gather(*(loop.run_in_executor(None, KafkaLog, agent, connection) for agent in agents))
     async with worlds() as world:
-        await run_agents(agents, logs, world, connection, stop, ready)
+        bounds = limits(connection.settings)
+        machines = [Machine(agent, world, log, connection.writer(), bounds) for agent, log in zip(agents, logs, strict=True)]
+        async with page(connection.settings, machines) as address:
+            await run_agents(machines, logs, stop, lambda: ready(address))

@@ -9,7 +9,7 @@ class SystemWorld:
     """What perform may use."""
 
     def __init__(self) -> None:
-        self.random = random.Random()  # noqa: S311 - jitter, not secrets
+        self.random = random.Random()
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""

@@ -74,6 +74,7 @@ class Way:
             self._producer.produce(topic, stamped.ljust(VALUE_BYTES, b"v"), stamped, number % PARTITIONS)
             self._producer.poll(0)
             time.sleep(self._chance.expovariate(1 / GAP_S_MEAN))
+        self._producer.flush(ARRIVE_S)
         deadline_s = time.perf_counter() + (ARRIVE_S if records == RECORDS else WARM_TIMEOUT_S)
         while len(times) < records:
             for process in processes:

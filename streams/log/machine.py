@@ -134,6 +134,10 @@ class Machine:
     def _inlets(self) -> Iterator[Inlet]:
         return (inlet for shard in self.shards.values() for inlet in shard.inlets.values())
 
+    def in_work(self) -> int:
+        """How many records are read and not yet committed."""
+        return sum(inlet.records for inlet in self._inlets())
+
     def _is_full(self, inlet: Inlet) -> bool:
         return inlet.records >= self.limits.uncommitted_max or inlet.bytes >= self.limits.inlet_bytes_max
 
@@ -150,7 +154,7 @@ class Machine:
         except Exception as error:  # noqa: BLE001 - a record that cannot be planned is dead-lettered, whatever is wrong with it
             planned = self._poisoned(record, error, now_ms)
         seen = shard.state.seen()
-        if type(planned) is Outcome:
+        if isinstance(planned, Outcome):
             self._finish(Unit(inlet, record, seen), planned)
             return
         if not planned:
@@ -232,7 +236,9 @@ class Machine:
 
     def _poisoned(self, record: Record, error: Exception, now_ms: int) -> Outcome:
         reason = str(error) if isinstance(error, MalformedRecord) else f"{type(error).__name__}: {error}"
-        log_line.warning("record.poisoned", agent=self.agent.name, record=record.reference, reason=reason, exc_info=not isinstance(error, HooklineError))
+        log_line.warning(
+            "record.poisoned", agent=self.agent.name, record=record.reference, reason=reason, exc_info=not isinstance(error, HooklineError)
+        )
         return self.agent.poison(record, reason, now_ms)
 
     # Outcomes are committed
@@ -295,8 +301,7 @@ class Machine:
             inlets[inlet] = None
             number = inlet.shard.number
             assert unit.outcome is not None
-            for write in unit.outcome.writes:
-                writes.append((number, write))
+            writes.extend((number, write) for write in unit.outcome.writes)
             if unit.changes:
                 turns.setdefault(number, []).extend(unit.changes)
         changes = {number: dict(change for _, change in sorted(made, key=itemgetter(0))) for number, made in turns.items()}
@@ -352,7 +357,9 @@ class Machine:
         expires_ms, now_ms = self.agent.expires_ms, self.world.now_ms()
         assert expires_ms is not None
         entries = shard.state.after(place, SWEEP_KEYS)
-        expired = [key for key, value in entries if key[:1] != b"\x00" and (due_ms := expires_ms(key, value)) is not None and due_ms <= now_ms]
+        expired = [
+            key for key, value in entries if key[:1] != b"\x00" and (due_ms := expires_ms(key, value)) is not None and due_ms <= now_ms
+        ]
         if expired:
             unit = Unit(next(iter(shard.inlets.values())), None, shard.state.seen())
             self._finish(unit, Outcome((), [(key, None) for key in expired]))
@@ -471,7 +478,9 @@ class Machine:
         await self._stop_restoring()
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + drain_s
-        while loop.time() < deadline_s and (self._batch or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())):
+        while loop.time() < deadline_s and (
+            self._batch or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())
+        ):
             if self.generation is None or not await self.commit():
                 await asyncio.sleep(self.limits.retry_pause_s)
             await asyncio.sleep(self.limits.commit_interval_s)

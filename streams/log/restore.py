@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 
 from streams.errors import Fatal, TopologyDrift
 from streams.log.offsets import Mark
@@ -165,11 +165,15 @@ class Restorer:
             for work in restoring.values():
                 work.store.close()
         log_line.info(
-            "state.restored", changelog=self._changelog, shards=len(begun), records=sum(w.restored for w in begun), seconds=round(time.monotonic() - started_s, 3)
+            "state.restored",
+            changelog=self._changelog,
+            shards=len(begun),
+            records=sum(w.restored for w in begun),
+            seconds=round(time.monotonic() - started_s, 3),
         )
 
     def _ends(self, shards: Sequence[int]) -> dict[int, int]:
-        asked = {TopicPartition(self._changelog, shard): OffsetSpec.latest() for shard in shards}
+        asked = {TopicPartition(self._changelog, shard): OffsetSpec.latest() for shard in shards}  # type: ignore[no-untyped-call]
         answers = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ASK_TIMEOUT_S)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
@@ -177,7 +181,8 @@ class Restorer:
         told_s = time.monotonic()
         while restoring:
             first = self._consumer.poll(READ_S)
-            for message in [first, *self._consumer.consume(READ_MAX, 0)] if first is not None else ():
+            messages: list[Any] = [first, *self._consumer.consume(READ_MAX, 0)] if first is not None else []
+            for message in messages:
                 work = restoring.get(message.partition())
                 error = message.error()
                 if work is None:
@@ -198,7 +203,9 @@ class Restorer:
             if restoring and time.monotonic() - told_s > PROGRESS_EVERY_S:
                 told_s = time.monotonic()
                 for shard, work in restoring.items():
-                    log_line.info("state.restoring", changelog=self._changelog, shard=shard, at=work.next_offset, end=work.end, records=work.restored)
+                    log_line.info(
+                        "state.restoring", changelog=self._changelog, shard=shard, at=work.next_offset, end=work.end, records=work.restored
+                    )
 
     def _store(self, work: Restoring) -> None:
         if work.changes:

@@ -38,7 +38,6 @@ class Inlet:
         self.records -= 1
         self.bytes -= len(record.value or b"")
 
-
     def forget_unplanned(self) -> None:
         """What waits here is read again, from the first record that was not handed out."""
         while self.queue:

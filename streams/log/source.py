@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streams.errors import Fatal, PositionLost
 from streams.log.port import Partition
@@ -50,7 +50,15 @@ class Source:
     Every call to the consumer is a job on its one thread, since some of its calls hang when a rebalance callback runs beside them.
     """
 
-    def __init__(self, kafka: Mapping[str, Any], group: str, instance: str, topics: Sequence[Topic], name: Callable[[Topic], str], session: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, Any],
+        group: str,
+        instance: str,
+        topics: Sequence[Topic],
+        name: Callable[[Topic], str],
+        session: Mapping[str, int],
+    ) -> None:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"source-{group}")
         self._names = {topic: name(topic) for topic in topics}
         self._topics = {name: topic for topic, name in self._names.items()}
@@ -81,7 +89,8 @@ class Source:
 
     async def read(self) -> Batch:
         """The next records, or none after a moment."""
-        return await self._job(self._read)
+        batch: Batch = await self._job(self._read)
+        return batch
 
     async def close(self) -> None:
         """Stop reading. A static member keeps its place for as long as its session lasts."""
@@ -119,7 +128,7 @@ class Source:
             raise self._failure
         epoch = self._epoch
         first = self._consumer.poll(POLL_S)
-        messages = [] if first is None else [first, *self._consumer.consume(READ_MAX, 0)]
+        messages: list[Any] = [] if first is None else [first, *self._consumer.consume(READ_MAX, 0)]
         if epoch != self._epoch:
             return Batch(self._epoch, ())  # read across a rebalance: positions are given anew, so it is read again
         topics = self._topics
@@ -132,7 +141,7 @@ class Source:
             ],
         )
 
-    def _check(self, message: Message) -> bool:
+    def _check(self, message: Any) -> bool:
         """Judge an error that came in place of a record. Never a record."""
         error: KafkaError = message.error()
         where = f"{message.topic()}-{message.partition()}@{message.offset()}" if message.topic() else "the cluster"
@@ -155,7 +164,8 @@ class Source:
         numbers = sorted({p.partition for p in partitions})
         if len(partitions) != len(numbers) * len(self._topics):
             self._failure = Fatal(
-                f"partitions of {', '.join(sorted(self._topics))} are split over workers: they must have the same count. Run `hookline topology verify`"
+                f"partitions of {', '.join(sorted(self._topics))} are split over workers: they must have the same count. "
+                "Run `hookline topology verify`"
             )
         consumer.assign([])
         # Asked for at commit time it would already name the next generation while this worker still holds the last one's partitions.

@@ -4,7 +4,9 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -70,19 +72,16 @@ class RocksStore:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys that begin with `prefix`, ascending."""
-        for key, value in self._db.items(from_key=prefix):
+        entries: Any = self._db.items(from_key=prefix)
+        for key, value in entries:
             if not key.startswith(prefix):
                 return
             yield key, value
 
     def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """The next keys after `key`, for walking through everything a little at a time."""
-        found: list[tuple[bytes, bytes]] = []
-        for entry in self._db.items(from_key=key + b"\x00"):
-            if len(found) == count:
-                break
-            found.append(entry)
-        return found
+        entries: Any = self._db.items(from_key=key + b"\x00")
+        return list(islice(entries, count))
 
     def apply(self, changes: Mapping[bytes, bytes | None], checkpoint: Checkpoint) -> None:
         """Store changes and how far they bring us, in one write."""
@@ -121,7 +120,7 @@ def open_store(folder: Path, options: StoreOptions, cluster_id: str, topic_id: s
     try:
         store = RocksStore(folder, options)
         checkpoint = store.checkpoint()
-    except Exception as error:  # noqa: BLE001 - whatever RocksDB says, its files can be rebuilt
+    except Exception as error:
         if "lock" in str(error).lower():
             raise Fatal(f"opening {folder}: {error}. Another process or an earlier assignment still has it open") from error
         set_aside(folder, str(error))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streams.errors import Aborted, Fatal, LogError, Unwritable
 from streams.log.port import Transaction
@@ -15,7 +15,9 @@ STEP_TIMEOUT_S = 10.0
 INIT_TIMEOUT_S = 60.0
 INIT_PATIENCE_S = 0.05
 LINGER_MS = 5
-NEVER_TAKEN = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE})
+NEVER_TAKEN = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
+)
 
 
 def connected(configuration: Mapping[str, Any]) -> Producer:
@@ -44,7 +46,9 @@ def connected(configuration: Mapping[str, Any]) -> Producer:
 class Transactor:
     """A transactional producer. Every method blocks and belongs on the commit thread."""
 
-    def __init__(self, kafka: Mapping[str, Any], transactional_id: str, timeout_ms: int, name: Callable[[Topic], str], changelog: Topic) -> None:
+    def __init__(
+        self, kafka: Mapping[str, Any], transactional_id: str, timeout_ms: int, name: Callable[[Topic], str], changelog: Topic
+    ) -> None:
         """`name` gives a topic's name on the cluster. `timeout_ms` is how long a dead worker's transaction may hold up readers."""
         self._name = name
         self._changelog = name(changelog)
@@ -76,7 +80,9 @@ class Transactor:
             producer.begin_transaction()
             self._produce(transaction.writes)
             self._produce_changes(transaction.changes)
-            offsets = [TopicPartition(self._name(topic), partition, mark.offset, mark.metadata) for topic, partition, mark in transaction.positions]
+            offsets = [
+                TopicPartition(self._name(topic), partition, mark.offset, mark.metadata) for topic, partition, mark in transaction.positions
+            ]
             producer.send_offsets_to_transaction(offsets, transaction.generation, STEP_TIMEOUT_S)
             producer.flush(STEP_TIMEOUT_S)
         except KafkaException as error:
@@ -117,7 +123,7 @@ class Transactor:
                 if messages:
                     self._producer.poll(0.01)
 
-    def _remember_checkpoint(self, error: KafkaError | None, message: Message) -> None:
+    def _remember_checkpoint(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self._checkpoints[message.partition()] = message.offset() + 1
 
@@ -146,4 +152,6 @@ class Transactor:
             except KafkaException as error:
                 cause = error.args[0]
                 if not cause.retriable():
-                    raise Fatal(f"a transaction could not be aborted: {cause.str()}. The process ends; a restarted one goes on from the log") from error
+                    raise Fatal(
+                        f"a transaction could not be aborted: {cause.str()}. The process ends; a restarted one goes on from the log"
+                    ) from error

@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from topology import broker
 from tests.faults.harness import PARTITIONS, Run
 from tests.pipelines import OUT, POSTED
+from topology import broker
 
 FREEZE_S = 8.0
 """Longer than the session of 6 s."""
@@ -51,7 +52,10 @@ def note_pauses(run: Run, fault: Fault, began_s: float) -> None:
     ended_s = time.monotonic()
     gaps = {place: run.watcher.widest_gap_s({place}, began_s, ended_s) for place in places}
     by_number = {number: max(gaps[OUT.name, number], gaps[POSTED.name, number]) for number in range(PARTITIONS)}
-    halves = [[by_number[number] for number in range(PARTITIONS // 2)], [by_number[number] for number in range(PARTITIONS // 2, PARTITIONS)]]
+    halves = [
+        [by_number[number] for number in range(PARTITIONS // 2)],
+        [by_number[number] for number in range(PARTITIONS // 2, PARTITIONS)],
+    ]
     others, killed = sorted(halves, key=max)
     fault.note("back_s", max(killed))
     fault.note("others_gap_s", max(others))
@@ -134,8 +138,7 @@ def freeze_in_revoke(run: Run, chance: random.Random, fault: Fault) -> None:
 
 def is_stopped(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
     except FileNotFoundError:
         return False
 

@@ -9,12 +9,13 @@ import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from aiohttp import web
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
 from tests.pipelines import COUNTING, EFFECT, IN, OUT, OUTPUTS, POSTED, REFUSED
 
@@ -228,7 +229,14 @@ class Watcher:
         self.last_s: dict[tuple[str, int], float] = {}
         self.times: dict[tuple[str, int], list[float]] = defaultdict(list)
         self._prefix = prefix
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": prefix + "watcher", "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": prefix + "watcher",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            }
+        )
         self._consumer.assign([TopicPartition(prefix + topic.name, number, 0) for topic in (OUT, POSTED) for number in range(PARTITIONS)])
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -237,7 +245,7 @@ class Watcher:
     def _watch(self) -> None:
         while not self._stopping.is_set():
             first = self._consumer.poll(0.05)
-            messages = [first, *self._consumer.consume(5000, 0)] if first is not None else []
+            messages: list[Any] = [first, *self._consumer.consume(5000, 0)] if first is not None else []
             now_s = time.monotonic()
             for message in messages:
                 if message.error() is None:
@@ -260,7 +268,7 @@ class Watcher:
         widest = 0.0
         for place in places:
             moments = [start_s, *(at for at in self.times[place] if start_s < at < end_s), end_s]
-            widest = max(widest, *(after - before for before, after in zip(moments, moments[1:], strict=False)))
+            widest = max(widest, *(after - before for before, after in pairwise(moments)))
         return widest
 
     def close(self) -> None:
@@ -270,12 +278,21 @@ class Watcher:
 
 def read_changelog(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     """The state that a changelog says, without the machine's own keys."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "changelog", "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "changelog",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
     state: dict[bytes, bytes] = {}
     ended: set[int] = set()
     while len(ended) < PARTITIONS:
-        for message in consumer.consume(5000, 0.5):
+        messages: list[Any] = consumer.consume(5000, 0.5)
+        for message in messages:
             if message.error() is not None:
                 ended.add(message.partition())
             elif not message.key().startswith(b"\x00"):

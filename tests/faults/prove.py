@@ -58,9 +58,7 @@ def run_fault(fault: Fault, times: int, seed: int, folder: Path, bootstrap: str)
 
 def proofs_of(fault: Fault, verdict: Verdict) -> dict[str, Proof]:
     """The figures of one kind of fault."""
-    found = {
-        name: Proof(getattr(verdict, name), 0) for name in ("lost", "doubled", "out_of_order", "wrong_state", "never_posted")
-    }
+    found = {name: Proof(getattr(verdict, name), 0) for name in ("lost", "doubled", "out_of_order", "wrong_state", "never_posted")}
     if fault.kills:
         # What a worker may have posted and not committed: in work, or taken for the transaction under way, over its half of the partitions.
         found["posted_again_per_kill"] = Proof(round(verdict.posted_again / fault.kills, 1), 2 * IN_FLIGHT * PARTITIONS / 2)

@@ -94,7 +94,11 @@ def main() -> None:
     options = parser.parse_args()
     configure_logs("info", "json")
     settings = Settings(
-        bootstrap_servers=options.bootstrap, topic_prefix=options.prefix, session_timeout_ms=6_000, heartbeat_interval_ms=500, in_flight_max=options.in_flight
+        bootstrap_servers=options.bootstrap,
+        topic_prefix=options.prefix,
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=500,
+        in_flight_max=options.in_flight,
     )
 
     @asynccontextmanager

@@ -85,7 +85,15 @@ class Cluster:
 
     # Partitions
 
-    def append(self, place: Place, key: bytes | None, value: bytes | None, headers: Headers, now_ms: int, transaction: OpenTransaction | None = None) -> int:
+    def append(
+        self,
+        place: Place,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        now_ms: int,
+        transaction: OpenTransaction | None = None,
+    ) -> int:
         """Write one record."""
         entries = self.partitions.setdefault(place, [])
         offset = len(entries)
@@ -154,7 +162,9 @@ class Cluster:
 
     # Groups
 
-    def add_offsets(self, transaction: OpenTransaction, group: str, instance: str, generation: Generation, place: Place, mark: Mark) -> None:
+    def add_offsets(
+        self, transaction: OpenTransaction, group: str, instance: str, generation: Generation, place: Place, mark: Mark
+    ) -> None:
         """Commit an offset with the transaction, if the generation is the group's."""
         found = self.groups[group]
         member = found.members.get(instance)

@@ -84,8 +84,26 @@ class Gate:
 class SimulatedLog:
     """One agent's log in one simulated process."""
 
-    def __init__(self, agent: Agent, world: World, cluster: Cluster, instance: str, disk: dict[int, SimulatedStore], gate: Gate, faults: Faults, chance: random.Random) -> None:
-        self._agent, self._world, self._cluster, self._disk, self._gate, self._faults, self._chance = agent, world, cluster, disk, gate, faults, chance
+    def __init__(
+        self,
+        agent: Agent,
+        world: World,
+        cluster: Cluster,
+        instance: str,
+        disk: dict[int, SimulatedStore],
+        gate: Gate,
+        faults: Faults,
+        chance: random.Random,
+    ) -> None:
+        self._agent, self._world, self._cluster, self._disk, self._gate, self._faults, self._chance = (
+            agent,
+            world,
+            cluster,
+            disk,
+            gate,
+            faults,
+            chance,
+        )
         self.group = agent.name
         self.producer = self.instance = instance
         self._epoch = cluster.begin_epoch(instance)
@@ -120,7 +138,11 @@ class SimulatedLog:
             await machine.room()
             await self._step()
             machine.offer(self._assigned, list(self._next_records()))
-            if any(position < self._cluster.stable_end((topic.name, n)) for (topic, n), position in self._reading.items() if (topic, n) not in self._paused):
+            if any(
+                position < self._cluster.stable_end((topic.name, n))
+                for (topic, n), position in self._reading.items()
+                if (topic, n) not in self._paused
+            ):
                 self._wake.set()
 
     def _next_records(self) -> Iterator[Record]:

@@ -97,10 +97,12 @@ class Host:
 class System:
     """All hosts of one agent, their group, and the cluster."""
 
-    def __init__(self, agent: Agent, partitions: int, hosts: int, seed: int, world: Callable[[Process], World], faults: Faults, limits: Limits) -> None:
+    def __init__(
+        self, agent: Agent, partitions: int, hosts: int, seed: int, world: Callable[[Process], World], faults: Faults, limits: Limits
+    ) -> None:
         """`world` makes a process's world, so that its effects end with it."""
         self.agent, self.world, self.faults, self.limits = agent, world, faults, limits
-        self.chance = random.Random(seed)  # noqa: S311 - a simulation must be the same each time
+        self.chance = random.Random(seed)
         self.cluster = Cluster()
         self.group = self.cluster.groups[agent.name] = Group(partitions)
         self.hosts = [Host(f"w{n}", self) for n in range(hosts)]

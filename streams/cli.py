@@ -1,0 +1,49 @@
+"""The `hookline` command: what an operator types, and errors that say what to do."""
+
+import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from streams.errors import HooklineError
+from streams.log.offsets_cli import offsets_app
+from streams.logs import configure_logs
+from streams.settings import settings
+from topology.cli import broker_app, topology_app
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Signed webhooks and payouts on Kafka.")
+app.add_typer(broker_app, name="broker")
+app.add_typer(topology_app, name="topology")
+app.add_typer(offsets_app, name="offsets")
+
+
+@app.command()
+def run(
+    role: Annotated[str | None, typer.Option(help="Roles to run, separated by commas. Unset: all that there are.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
+    apply_topology: Annotated[
+        bool, typer.Option("--apply-topology", help="On a configured cluster too: create and change topics first.")
+    ] = False,
+) -> None:
+    """Run the pipeline until Ctrl-C: on the configured cluster, or on a local broker that is started and stopped with it."""
+    from streams import running  # its imports are the worker's: other commands start faster without them
+
+    configure_logs(settings().log_level, settings().log_format)
+    running.run(settings(), role, workers, apply_topology)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("hookline"))
+
+
+def main() -> None:
+    """What the installed command calls."""
+    try:
+        app()
+    except HooklineError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)

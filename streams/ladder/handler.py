@@ -1,0 +1,66 @@
+"""Lets each waiting record go when its rung says so: to the next rung down, or back to where it is due."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.errors import MalformedRecord
+from streams.ladder.rules import RUNG_OF, next_hop, wait_ms
+from streams.log.records import Outcome, Record, Work, Write
+from streams.log.state import State
+from topology.flow import RETURNS
+from topology.topics import Topic
+
+DUE = "hookline-due-ms"
+RETURN = "hookline-return"
+RETURN_TOPICS = {topic.name: topic for topic in RETURNS}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A record on a rung. The ladder reads its headers and never its value."""
+
+    record: Record
+    due_ms: int
+    returns_to: Topic
+    wait_ms: int
+
+
+class Sleeper(Protocol):
+    """What waiting needs of the world."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+
+def plan(record: Record, state: State, now_ms: int) -> list[Work[Waiting]]:
+    """Wait for as long as the rung holds the record."""
+    headers = dict(record.headers)
+    due_ms, returns_to = _due(headers), _returns_to(headers)
+    return [Work(Waiting(record, due_ms, returns_to, wait_ms(RUNG_OF[record.topic], record.timestamp_ms, due_ms, now_ms)))]
+
+
+async def perform(waiting: Waiting, world: Sleeper) -> None:
+    """Let the time pass."""
+    await world.sleep(waiting.wait_ms / 1000)
+
+
+def conclude(waiting: Waiting, result: None, state: State, now_ms: int) -> Outcome:
+    """On to the next rung, or back; the record itself does not change."""
+    record, rung = waiting.record, next_hop(waiting.due_ms, now_ms)
+    return Outcome([Write(rung.topic if rung else waiting.returns_to, record.key, record.value, record.headers)])
+
+
+def _due(headers: dict[str, bytes]) -> int:
+    try:
+        return int(headers[DUE])
+    except KeyError:
+        raise MalformedRecord(f"a waiting record needs the header {DUE}: when it is due, in milliseconds since 1970") from None
+    except ValueError:
+        raise MalformedRecord(f"header {DUE} must be milliseconds since 1970, and is {headers[DUE][:40]!r}") from None
+
+
+def _returns_to(headers: dict[str, bytes]) -> Topic:
+    name = headers.get(RETURN, b"").decode(errors="replace")
+    if name not in RETURN_TOPICS:
+        raise MalformedRecord(f"header {RETURN} must name one of {', '.join(sorted(RETURN_TOPICS))}, and is {name[:80]!r}")
+    return RETURN_TOPICS[name]
