@@ -73,6 +73,7 @@ class Supervisor:
                 self._note_ready()
         finally:
             self._stop_all()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt what is stopped after the workers
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
 
     def _wait(self) -> None:

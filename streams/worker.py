@@ -55,11 +55,17 @@ def run_worker(
         connection = Connection(
             settings, settings.kafka(servers), identity.id, folder, Cache(settings.rocksdb_block_cache_mb * 1024 * 1024)
         )
-        try:
-            uvloop.run(_run(agents, connection, ready, worlds, page))
-        except HooklineError as error:
-            log_line.error("worker.failed", reason=str(error), kind=type(error).__name__)
-            os._exit(1)  # its threads may wait for a broker that refuses them; the log is the truth for the next process
+        uvloop.run(_run_or_end(agents, connection, ready, worlds, page))
+
+
+async def _run_or_end(agents: Sequence[Agent], connection: Connection, ready: Callable[[str], None], worlds: Worlds, page: Page) -> None:
+    """A failure ends the process where it stands: its threads may wait for a broker that refuses them, and the log is the truth."""
+    try:
+        await _run(agents, connection, ready, worlds, page)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next process goes on from the log
+        expected = isinstance(error, HooklineError)
+        log_line.error("worker.failed", reason=str(error), kind=type(error).__name__, exc_info=None if expected else error)
+        os._exit(1)
 
 
 async def _run(agents: Sequence[Agent], connection: Connection, ready: Callable[[str], None], worlds: Worlds, page: Page) -> None:
