@@ -62,7 +62,7 @@ async def _run_or_end(agents: Sequence[Agent], connection: Connection, ready: Ca
     """A failure ends the process where it stands: its threads may wait for a broker that refuses them, and the log is the truth."""
     try:
         await _run(agents, connection, ready, worlds, page)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next process goes on from the log
+    except Exception as error:
         expected = isinstance(error, HooklineError)
         log_line.error("worker.failed", reason=str(error), kind=type(error).__name__, exc_info=None if expected else error)
         os._exit(1)

@@ -8,19 +8,20 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import structlog
 
-from streams.errors import Aborted, Fatal, HooklineError, MalformedRecord, PositionLost, Unwritable
+from streams.errors import PositionLost
 from streams.log.agent import Agent, World
+from streams.log.committer import Committer
 from streams.log.offsets import UNFINISHED_MAX, Mark, Offsets
-from streams.log.port import Log, Partition, Position, Transaction
-from streams.log.records import NOTHING, Outcome, Record, Work, Write
+from streams.log.performer import Performer
+from streams.log.port import Log, Partition
+from streams.log.records import NOTHING, Outcome, Record
 from streams.log.shard import Inlet, Shard
 from streams.log.state import State
-from streams.log.units import Handout, Unit
+from streams.log.units import Unit
 from topology.topics import Topic
 
 log_line = structlog.get_logger()
@@ -64,10 +65,9 @@ class Machine:
         self.restoring: dict[int, asyncio.Task[None]] = {}
         self.generation: Any = None  # of the assignment that is held; None between a revoke and the next assignment
         self.epoch = 0  # which assignment that is; counted by the source
-        self.commits = 0
         self.restored = asyncio.Event()  # set once everything of the first assignment is at work
-        self._writer = writer
-        self._batch: list[Unit] = []  # taken and not yet committed: written again after an abort
+        self._committer = Committer(agent, world, log, writer)
+        self._performer = Performer(agent, world, limits.record_bytes_max, self._note_finished, self._fail)
         self._writing = asyncio.Lock()
         self._finished = asyncio.Event()
         self._committed = asyncio.Event()  # pulses with every commit
@@ -90,7 +90,6 @@ class Machine:
 
     def hand_out(self) -> None:
         """Plan what waits, a few records of each inlet in turn, so that no topic and no partition starves another."""
-        self._handing_out = False
         more = False
         for shard in self.shards.values():
             for inlet in shard.inlets.values():
@@ -101,17 +100,21 @@ class Machine:
                     self.log.resume((inlet.topic, shard.number))
         if more and not self._handing_out:
             self._handing_out = True
-            asyncio.get_running_loop().call_soon(self.hand_out)
+            asyncio.get_running_loop().call_soon(self._hand_out_more)
+
+    def _hand_out_more(self) -> None:
+        self._handing_out = False
+        self.hand_out()
 
     def _hand_out_turn(self, inlet: Inlet) -> bool:
         """Hand out some of an inlet; False when it is empty or has enough in work."""
-        queue, offsets, in_flight_max = inlet.queue, inlet.offsets, self._in_flight_max
+        queue, offsets, plan, in_flight_max = inlet.queue, inlet.offsets, self._performer.plan, self._in_flight_max
         for _ in range(TURN_RECORDS):
             if not queue or inlet.working >= in_flight_max:
                 return False
             record = queue.popleft()
             if offsets.hand_out(record.offset):
-                self._plan(inlet, record)
+                plan(inlet, record)
             else:
                 inlet.release(record)
         return bool(queue)
@@ -134,6 +137,11 @@ class Machine:
     def _inlets(self) -> Iterator[Inlet]:
         return (inlet for shard in self.shards.values() for inlet in shard.inlets.values())
 
+    @property
+    def commits(self) -> int:
+        """How many transactions it has begun."""
+        return self._committer.commits
+
     def in_work(self) -> int:
         """How many records are read and not yet committed."""
         return sum(inlet.records for inlet in self._inlets())
@@ -143,103 +151,6 @@ class Machine:
 
     def _is_half_empty(self, inlet: Inlet) -> bool:
         return inlet.records <= self.limits.uncommitted_max // 2 and inlet.bytes <= self.limits.inlet_bytes_max // 2
-
-    # plan, perform, conclude
-
-    def _plan(self, inlet: Inlet, record: Record) -> None:
-        shard = inlet.shard
-        now_ms = self.world.now_ms()
-        try:
-            planned = self.agent.plan(record, shard.reading, now_ms)
-        except Exception as error:  # noqa: BLE001 - a record that cannot be planned is dead-lettered, whatever is wrong with it
-            planned = self._poisoned(record, error, now_ms)
-        seen = shard.state.seen()
-        if isinstance(planned, Outcome):
-            self._finish(Unit(inlet, record, seen), planned)
-            return
-        if not planned:
-            self._finish(Unit(inlet, record, seen), NOTHING)
-            return
-        inlet.working += 1
-        handout = Handout(len(planned)) if len(planned) > 1 else None
-        for work in planned:
-            self._begin(Unit(inlet, record, seen, handout), work)
-
-    def _begin(self, unit: Unit, work: Work[Any]) -> None:
-        unit.counted = True
-        shard = unit.inlet.shard
-        if work.changes:
-            shard.state.change(unit, work.changes)
-        task = asyncio.get_running_loop().create_task(self._perform(unit, work.task))
-        shard.tasks[task] = None
-        task.add_done_callback(lambda done: self._performed(shard, done))
-
-    def _performed(self, shard: Shard, task: asyncio.Task[None]) -> None:
-        del shard.tasks[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-
-    async def _perform(self, unit: Unit, task: Any) -> None:
-        perform, conclude = self.agent.perform, self.agent.conclude
-        assert perform is not None and conclude is not None, f"agent {self.agent.name} plans work and has no perform"
-        shard, record = unit.inlet.shard, unit.record
-        assert record is not None
-        try:
-            result = await perform(task, self.world)
-            if not shard.alive:
-                return
-            outcome = conclude(task, result, shard.reading, self.world.now_ms())
-        except Fatal:
-            raise
-        except Exception as error:  # noqa: BLE001 - likewise: no fault of one record stops its partition
-            outcome = self._poisoned(record, error, self.world.now_ms())
-        if shard.alive:
-            seen = shard.state.seen()
-            if seen:
-                unit.waits_for = (*unit.waits_for, *(other for other in seen if other is not unit))
-            self._finish(unit, outcome)
-
-    def _finish(self, unit: Unit, outcome: Outcome) -> None:
-        """A unit has its Outcome: the next plan sees its changes, and the next commit takes it."""
-        shard = unit.inlet.shard
-        if outcome is not NOTHING:
-            refused = self._refusal(outcome)
-            if refused is not None and unit.record is not None:
-                log_line.error("outcome.refused", agent=self.agent.name, record=unit.record.reference, reason=refused)
-                outcome = self.agent.poison(unit.record, refused, self.world.now_ms())
-        unit.outcome = outcome
-        if outcome.changes:
-            shard.state.change(unit, outcome.changes)
-        if unit.waits_for:
-            unit.waits_for = tuple(other for other in unit.waits_for if not other.clear)
-        if unit.waits_for and not unit.counted:
-            unit.counted = True
-            unit.inlet.working += 1
-        unit.clear = not unit.waits_for
-        shard.finished.append(unit)
-        self._finished.set()
-
-    def _refusal(self, outcome: Outcome) -> str | None:
-        """Why an Outcome can never be written, told before anyone has seen it."""
-        bytes_max, may_write = self.limits.record_bytes_max, self.agent.may_write
-        for write in outcome.writes:
-            if write.topic not in may_write:
-                return f"agent {self.agent.name} does not declare that it writes {write.topic.name}"
-            if write.bytes_at_most > bytes_max:
-                return f"record too large: {write.bytes_at_most} bytes for {write.topic.name}, at most {bytes_max} are taken"
-        for key, value in outcome.changes:
-            if value is not None and len(key) + len(value) > bytes_max:
-                return f"state too large: {len(value)} bytes, at most {bytes_max} are taken"
-            if key[:1] == b"\x00":
-                return "a state key must not begin with a zero byte, which is the machine's own"
-        return None
-
-    def _poisoned(self, record: Record, error: Exception, now_ms: int) -> Outcome:
-        reason = str(error) if isinstance(error, MalformedRecord) else f"{type(error).__name__}: {error}"
-        log_line.warning(
-            "record.poisoned", agent=self.agent.name, record=record.reference, reason=reason, exc_info=not isinstance(error, HooklineError)
-        )
-        return self.agent.poison(record, reason, now_ms)
 
     # Outcomes are committed
 
@@ -259,86 +170,25 @@ class Machine:
                 await asyncio.sleep(self.limits.retry_pause_s)
                 self._finished.set()
 
+    def _note_finished(self) -> None:
+        self._finished.set()
+
     def _fail(self, error: BaseException) -> None:
         """The process must end: `run` raises it."""
         self._failure = self._failure or error
         self._finished.set()
 
     async def commit(self) -> bool:
-        """Write everything finished in one transaction. False: not now, the same Outcomes are written again."""
+        """Commit what is finished. False: not now, the same Outcomes are written again."""
         async with self._writing:
             if self.generation is None:
                 return True  # the next assignment asks again
-            units = self._take()
-            if not units:
-                return True
-            transaction = self._transaction(units)
-            try:
-                await self.log.write(transaction)
-            except Aborted as error:
-                log_line.warning("commit.aborted", agent=self.agent.name, outcomes=len(units), reason=str(error))
-                return False
-            except Unwritable as error:
-                await self._dead_letter_unwritable(units, error)
-                return False
-            self._settle(units, transaction)
-        self.hand_out()
-        return True
-
-    def _take(self) -> list[Unit]:
-        units = [unit for unit in self._batch if unit.inlet.shard.alive]
-        for shard in self.shards.values():
-            units.extend(shard.take())
-        self._batch = units
-        return units
-
-    def _transaction(self, units: list[Unit]) -> Transaction:
-        writes: list[tuple[int, Write]] = []
-        turns: dict[int, list[tuple[int, tuple[bytes, bytes | None]]]] = {}
-        inlets: dict[Inlet, None] = {}
-        for unit in units:
-            inlet = unit.inlet
-            inlets[inlet] = None
-            number = inlet.shard.number
-            assert unit.outcome is not None
-            writes.extend((number, write) for write in unit.outcome.writes)
-            if unit.changes:
-                turns.setdefault(number, []).extend(unit.changes)
-        changes = {number: dict(change for _, change in sorted(made, key=itemgetter(0))) for number, made in turns.items()}
-        positions = [Position(i.topic, i.shard.number, i.offsets.mark(f"{self._writer}.{self.commits:x}")) for i in inlets]
-        self.commits += 1
-        return Transaction(writes, changes, positions, self.generation)
-
-    def _settle(self, units: list[Unit], transaction: Transaction) -> None:
-        by_shard: dict[Shard, list[Unit]] = {}
-        for unit in units:
-            by_shard.setdefault(unit.inlet.shard, []).append(unit)
-        for shard, settled in by_shard.items():
-            shard.settle(settled)
-        for topic, number, mark in transaction.positions:
-            shard_held = self.shards.get(number)
-            if shard_held is not None:
-                shard_held.inlets[topic].offsets.known = mark
-        self._batch = []
-        self._committed.set()
-        self._committed = asyncio.Event()
-
-    async def _dead_letter_unwritable(self, units: list[Unit], error: Unwritable) -> None:
-        """Halve the records until the one that the broker refuses is found, and write its reference to the DLQ in its place."""
-        suspects = [(unit, write) for unit in units for write in (unit.outcome.writes if unit.outcome else ())]
-        while len(suspects) > 1:
-            half = suspects[: len(suspects) // 2]
-            taken = await self.log.probe([(unit.inlet.shard.number, write) for unit, write in half])
-            suspects = suspects[len(half) :] if taken else half
-        if not suspects:
-            raise Fatal(f"{self.agent.name}: the broker refuses a transaction that has no records to blame: {error}") from error
-        unit, offender = suspects[0]
-        assert unit.outcome is not None and unit.record is not None
-        reason = f"the broker refuses a record of {offender.bytes_at_most} bytes for {offender.topic.name}: {error}"
-        log_line.error("record.unwritable", agent=self.agent.name, record=unit.record.reference, reason=reason)
-        poison = self.agent.poison(unit.record, reason, self.world.now_ms())
-        rest = [write for write in unit.outcome.writes if write is not offender]
-        unit.outcome = Outcome([*rest, *poison.writes], unit.outcome.changes)
+            done = await self._committer.commit(self.shards, self.generation)
+        if done:
+            self._committed.set()
+            self._committed = asyncio.Event()
+            self.hand_out()
+        return done
 
     # What is over its age is forgotten
 
@@ -362,7 +212,7 @@ class Machine:
         ]
         if expired:
             unit = Unit(next(iter(shard.inlets.values())), None, shard.state.seen())
-            self._finish(unit, Outcome((), [(key, None) for key in expired]))
+            self._performer.finish(unit, Outcome((), [(key, None) for key in expired]))
         return entries[-1][0] if entries else b""
 
     # Shards come and go
@@ -479,7 +329,7 @@ class Machine:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + drain_s
         while loop.time() < deadline_s and (
-            self._batch or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())
+            not self._committer.is_idle() or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())
         ):
             if self.generation is None or not await self.commit():
                 await asyncio.sleep(self.limits.retry_pause_s)

@@ -1,0 +1,36 @@
+"""`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
+
+Run: python -m tests.prove [--only faults,store,simulation | a fault's name]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+from tests.faults.cases import faults
+
+PARTS = {
+    "faults": [sys.executable, "-m", "tests.faults.prove"],
+    "store": [sys.executable, "-m", "bench.store_proof"],
+    "simulation": [sys.executable, "-m", "pytest", "tests/simulation"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help=f"some of {', '.join(PARTS)}, or faults by name: {', '.join(faults())}")
+    chosen = (parser.parse_args().only or ",".join(PARTS)).split(",")
+    unknown = [name for name in chosen if name not in PARTS and name not in faults()]
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}: choose from {', '.join([*PARTS, *faults()])}")
+    commands = [PARTS[name] for name in chosen if name in PARTS]
+    named = [name for name in chosen if name in faults()]
+    if named:
+        commands.insert(0, [*PARTS["faults"], "--only", ",".join(named)])
+    codes = [subprocess.run(command, env={**os.environ, "HOOKLINE_SEEDS": "1000"}, check=False).returncode for command in commands]
+    sys.exit(max(codes))
+
+
+if __name__ == "__main__":
+    main()
