@@ -58,6 +58,12 @@ def run_worker(
         uvloop.run(_run_or_end(agents, connection, ready, worlds, page))
 
 
+def _describe(machines: Sequence[Machine]) -> None:
+    """On SIGUSR1: say what each agent holds."""
+    for machine in machines:
+        log_line.info("agent.state", **machine.describe())
+
+
 async def _run_or_end(agents: Sequence[Agent], connection: Connection, ready: Callable[[str], None], worlds: Worlds, page: Page) -> None:
     """A failure ends the process where it stands: its threads may wait for a broker that refuses them, and the log is the truth."""
     try:
@@ -76,5 +82,6 @@ async def _run(agents: Sequence[Agent], connection: Connection, ready: Callable[
     async with worlds() as world:
         bounds = limits(connection.settings)
         machines = [Machine(agent, world, log, connection.writer(), bounds) for agent, log in zip(agents, logs, strict=True)]
+        loop.add_signal_handler(signal.SIGUSR1, _describe, machines)
         async with page(connection.settings, machines) as address:
             await run_agents(machines, logs, stop, lambda: ready(address))

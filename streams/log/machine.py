@@ -146,6 +146,27 @@ class Machine:
         """How many records are read and not yet committed."""
         return sum(inlet.records for inlet in self._inlets())
 
+    def describe(self) -> dict[str, Any]:
+        """What it holds now, for a person who asks why nothing moves."""
+        return {
+            "agent": self.agent.name,
+            "epoch": self.epoch,
+            "has_generation": self.generation is not None,
+            "commits": self.commits,
+            "committing": self._writing.locked(),
+            "restoring": sorted(self.restoring),
+            "inlets": {
+                f"{inlet.topic.name}-{inlet.shard.number}": {
+                    "position": inlet.offsets.position,
+                    "unfinished": len(inlet.offsets.unfinished),
+                    "waiting": len(inlet.queue),
+                    "held": inlet.records,
+                    "paused": inlet.paused,
+                }
+                for inlet in self._inlets()
+            },
+        }
+
     def _is_full(self, inlet: Inlet) -> bool:
         return inlet.records >= self.limits.uncommitted_max or inlet.bytes >= self.limits.inlet_bytes_max
 

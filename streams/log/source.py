@@ -63,6 +63,7 @@ class Source:
         self._names = {topic: name(topic) for topic in topics}
         self._topics = {name: topic for topic, name in self._names.items()}
         self._epoch = 0
+        self._paused: set[tuple[str, int]] = set()
         self._failure: Exception | None = None
         self._consumer = Consumer(
             {
@@ -174,6 +175,7 @@ class Source:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._epoch += 1
+        self._clear_pauses()
         try:
             asyncio.run_coroutine_threadsafe(self._listener.revoked(), self._loop).result(REVOKE_WAIT_S)
         except concurrent.futures.TimeoutError:
@@ -181,19 +183,27 @@ class Source:
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._epoch += 1
+        self._clear_pauses()
         self._loop.call_soon_threadsafe(self._listener.lost)
+
+    def _clear_pauses(self) -> None:
+        """A pause outlives its assignment: a partition that came back would never be read again."""
+        if self._paused:
+            self._consumer.resume([TopicPartition(topic, partition) for topic, partition in self._paused])
+            self._paused.clear()
 
     def _read_from(self, epoch: int, places: list[TopicPartition], paused: list[TopicPartition]) -> None:
         if epoch == self._epoch:
             self._consumer.assign(places)
             if paused:
-                self._consumer.pause(paused)
+                self._pause_all(paused)
 
     def _resume(self, epoch: int, place: TopicPartition, seek: bool) -> None:
         if epoch != self._epoch:
             return
         try:
             self._consumer.resume([place])
+            self._paused.discard((place.topic, place.partition))
             if seek:
                 self._seek(place)  # to where it is: without it, the first fetch after a resume is a second late
         except KafkaException as error:
@@ -212,4 +222,8 @@ class Source:
 
     def _pause(self, epoch: int, place: TopicPartition) -> None:
         if epoch == self._epoch:
-            self._consumer.pause([place])
+            self._pause_all([place])
+
+    def _pause_all(self, places: list[TopicPartition]) -> None:
+        self._consumer.pause(places)
+        self._paused.update((place.topic, place.partition) for place in places)

@@ -154,7 +154,21 @@ class Run:
             if len(self.watcher.last_s) == 2 * PARTITIONS and all(at > before.get(place, 0) for place, at in self.watcher.last_s.items()):
                 return
             time.sleep(0.05)
-        raise AssertionError(f"not every partition gave output within {timeout_s} s; logs are in {self.folder}")
+        raise AssertionError(f"not every partition gave output within {timeout_s} s; {self._why()}")
+
+    def _why(self) -> str:
+        """Ask the workers what they hold, and show the ends of their logs."""
+        for name in self.processes:
+            self.kill(name, signal.SIGUSR1)
+        time.sleep(1)
+        silent = sorted(
+            (topic.name, number)
+            for topic in (OUT, POSTED)
+            for number in range(PARTITIONS)
+            if (topic.name, number) not in self.watcher.last_s
+        )
+        ends = [f"--- {name}\n" + "\n".join((self.folder / f"{name}.log").read_text().splitlines()[-25:]) for name in self.processes]
+        return f"never any from {silent}; last times {self.watcher.last_s}, now {time.monotonic()}\n" + "\n".join(ends)
 
     def finish(self, timeout_s: float = 120) -> "Verdict":
         """Stop feeding, wait for the rest, stop everything, and judge."""
