@@ -78,9 +78,11 @@ def prove(names: list[str], times: int, seed: int, folder: Path) -> dict[str, Pr
         cluster = broker.ensure(brokers, nodes=fault.brokers, port=0)
         try:
             verdict = run_fault(fault, times, seed, brokers.parent / f"{name}", cluster.bootstrap_servers)
-        finally:
-            if brokers_change(names, name):
-                broker.stop(brokers)
+        except BaseException:
+            broker.stop(brokers)
+            raise
+        if brokers_change(names, name):
+            broker.stop(brokers)
         found = proofs_of(fault, verdict)
         proofs.update(found)
         print(f"{name}: {verdict}, figures {fault.figures}, {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)

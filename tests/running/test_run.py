@@ -41,7 +41,9 @@ class Running:
             "PYTHONPATH": str(ROOT),
         }
         with self.output.open("wb") as output:
-            self.process = subprocess.Popen([*COMMAND, "run", *options], env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                [*COMMAND, "run", *options], env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT
+            )
 
     def wait_for(self, text: str, timeout_s: float = 90) -> str:
         deadline_s = time.monotonic() + timeout_s
@@ -63,7 +65,9 @@ def running(broker: Broker, prefix: str, tmp_path: Path) -> Iterator[Running]:
         started.stop()
 
 
-def test_a_record_on_a_rung_comes_back_though_a_worker_is_killed_and_ctrl_c_stops_all(running: Running, broker: Broker, prefix: str) -> None:
+def test_a_record_on_a_rung_comes_back_though_a_worker_is_killed_and_ctrl_c_stops_all(
+    running: Running, broker: Broker, prefix: str
+) -> None:
     said = running.wait_for("Hookline is ready")
     address = next(line.split()[-1] for line in said.splitlines() if line.strip().startswith("page"))
     page = urllib.request.urlopen(address, timeout=10).read().decode()
@@ -73,7 +77,7 @@ def test_a_record_on_a_rung_comes_back_though_a_worker_is_killed_and_ctrl_c_stop
 
     now_ms = time.time_ns() // 1_000_000
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    headers = [(DUE, str(now_ms + 500).encode()), (RETURN, DELIVERIES.name.encode())]
+    headers: list[Any] = [(DUE, str(now_ms + 500).encode()), (RETURN, DELIVERIES.name.encode())]
     for partition in range(2):
         producer.produce(prefix + RUNGS[0].topic.name, b"value", b"key", partition, headers=headers)
     producer.flush(10)
