@@ -46,18 +46,23 @@ async def restore(options: argparse.Namespace) -> Restored:
     )
     restorer = Restorer(settings.kafka(), options.prefix + "store", options.prefix + options.changelog, options.folder, store_options)
     before_mb = psutil.Process().memory_info().rss / MB
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew from here
+    forget_resident_peak()
     began_s = time.perf_counter()
     with capture_logs() as lines:
         stores = await asyncio.gather(*(restorer.open(shard) for shard in range(PARTITIONS)))
-    seconds, peak_mb = time.perf_counter() - began_s, resident_peak_mb()
+        seconds, peak_mb = time.perf_counter() - began_s, resident_peak_mb()
+        await restorer.close()  # on the thread that restores, so that its line of what it restored has been logged
     keys, wrong = check(stores, options.keys)
     for store in stores:
         store.close()
-    await restorer.close()
     records = sum(line["records"] for line in lines if line["event"] == "state.restored")
     caches_mb = settings.rocksdb_block_cache_mb + settings.rocksdb_write_buffer_mb * PARTITIONS * 2
     return Restored(seconds, records, before_mb, peak_mb, caches_mb, keys, wrong)
+
+
+def forget_resident_peak() -> None:
+    """Let the kernel count the peak anew from here."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def resident_peak_mb() -> float:

@@ -22,7 +22,7 @@ def main() -> None:
     options = parser.parse_args()
     configure_logs("info", "json")
     settings = Settings(bootstrap_servers=options.bootstrap, topic_prefix=options.prefix)
-    run_worker([agent(options.plan, options.turn)], settings, options.bootstrap, options.folder, lambda: None)
+    run_worker([agent(options.plan, options.turn)], settings, options.bootstrap, options.folder, lambda *_: None)
 
 
 if __name__ == "__main__":

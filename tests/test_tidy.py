@@ -52,7 +52,9 @@ def test_only_the_settings_read_the_environment() -> None:
 
 def test_agents_take_topics_from_the_topology_and_never_from_a_string() -> None:
     names = "|".join(re.escape(topic.name) for topic in TOPICS if "-" in topic.name)
-    guilty = [named(path) for path in SOURCES if path.is_relative_to(ROOT / "streams") and re.search(rf"[\"']({names})[\"']", path.read_text())]
+    guilty = [
+        named(path) for path in SOURCES if path.is_relative_to(ROOT / "streams") and re.search(rf"[\"']({names})[\"']", path.read_text())
+    ]
 
     assert guilty == []
 

@@ -6,8 +6,7 @@ from bench.feed import fill
 from bench.ground import Ground
 from bench.registry import Measured, benchmark, median_of
 
-RECORDS = 360_000
-WARM = 60_000
+RECORDS = 1_300_000
 TIMEOUT_S = 90
 
 
@@ -30,7 +29,7 @@ def machine(ground: Ground, turn: int) -> float:
     group = Group(ground, group_of(ground.prefix, measured), ground.name(IN))
     arguments = ("--folder", str(ground.folder / measured.name), "--plan", "nothing", "--turn", str(turn))
     with ground.process(measured.name, "bench.worker", *arguments) as worker:
-        pace = group.pace(worker, WARM, RECORDS, TIMEOUT_S)
+        pace = group.pace(worker, RECORDS, TIMEOUT_S)
     group.close()
     return pace.records_per_s
 

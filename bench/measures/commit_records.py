@@ -7,8 +7,7 @@ from bench.ground import Ground
 from bench.registry import Measured, benchmark, median_of
 from topology.topics import changelog
 
-RECORDS = 240_000
-WARM = 40_000
+RECORDS = 440_000
 TIMEOUT_S = 90
 
 
@@ -33,7 +32,7 @@ def machine(ground: Ground, turn: int) -> Pace:
     group = Group(ground, group_of(ground.prefix, measured), ground.name(IN))
     arguments = ("--folder", str(ground.folder / measured.name), "--plan", "copy", "--turn", str(turn))
     with ground.process(measured.name, "bench.worker", *arguments) as worker:
-        pace = group.pace(worker, WARM, RECORDS, TIMEOUT_S)
+        pace = group.pace(worker, RECORDS, TIMEOUT_S)
     group.close()
     return pace
 
@@ -43,6 +42,6 @@ def bare(ground: Ground, turn: int, batch: int) -> float:
     group = Group(ground, f"{ground.prefix}bare-{turn}", ground.name(IN))
     arguments = ("--loop", "transact", "--turn", str(turn), "--batch", str(batch), "--fill")
     with ground.process(f"bare-{turn}", "bench.bare", *arguments) as loop:
-        pace = group.pace(loop, WARM, RECORDS, TIMEOUT_S)
+        pace = group.pace(loop, RECORDS, TIMEOUT_S)
     group.close()
     return pace.records_per_s

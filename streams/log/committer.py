@@ -24,6 +24,7 @@ class Committer:
         self._agent, self._world, self._log, self._writer = agent, world, log, writer
         self._batch: list[Unit] = []  # taken and not yet committed: written again after an abort
         self.commits = 0
+        self.last_units = 0  # of the last transaction
 
     def is_idle(self) -> bool:
         """Whether nothing taken is still to be written."""
@@ -38,13 +39,20 @@ class Committer:
         try:
             await self._log.write(transaction)
         except Aborted as error:
-            log_line.warning("commit.aborted", agent=self._agent.name, outcomes=len(units), reason=str(error))
-            return False
+            return self._will_try_again(units, error)
         except Unwritable as error:
-            await self._dead_letter_unwritable(units, error)
+            try:
+                await self._dead_letter_unwritable(units, error)
+            except Aborted as again:
+                return self._will_try_again(units, again)
             return False
         self._settle(units, transaction)
+        self.last_units = len(units)
         return True
+
+    def _will_try_again(self, units: list[Unit], error: Aborted) -> bool:
+        log_line.warning("commit.aborted", agent=self._agent.name, outcomes=len(units), reason=str(error))
+        return False
 
     def _take(self, shards: Mapping[int, Shard]) -> list[Unit]:
         units = [unit for unit in self._batch if unit.inlet.shard.alive]
@@ -84,9 +92,8 @@ class Committer:
         suspects = [(unit, write) for unit in units for write in (unit.outcome.writes if unit.outcome else ())]
         while len(suspects) > 1:
             half = suspects[: len(suspects) // 2]
-            taken = await self._log.probe([(unit.inlet.shard.number, write) for unit, write in half])
-            suspects = suspects[len(half) :] if taken else half
-        if not suspects:
+            suspects = suspects[len(half) :] if await self._takes(half) else half
+        if not suspects or await self._takes(suspects):
             raise Fatal(f"{self._agent.name}: the broker refuses a transaction that has no records to blame: {error}") from error
         unit, offender = suspects[0]
         assert unit.outcome is not None and unit.record is not None
@@ -95,3 +102,6 @@ class Committer:
         poison = self._agent.poison(unit.record, reason, self._world.now_ms())
         rest = [write for write in unit.outcome.writes if write is not offender]
         unit.outcome = Outcome([*rest, *poison.writes], unit.outcome.changes)
+
+    async def _takes(self, suspects: list[tuple[Unit, Write]]) -> bool:
+        return await self._log.probe([(unit.inlet.shard.number, write) for unit, write in suspects])

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +23,8 @@ from streams.log.store import RocksStore, StoreOptions
 from streams.log.transactor import Transactor
 from streams.settings import Settings
 from topology.topics import Topic
+
+BATCH_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,16 @@ class KafkaLog:
         instance = f"{connection.worker}-{agent.name}"
         options = StoreOptions(connection.block_cache, settings.rocksdb_write_buffer_mb * 1024 * 1024, settings.store_age_max_h * 3_600_000)
         session = {"session.timeout.ms": settings.session_timeout_ms, "heartbeat.interval.ms": settings.heartbeat_interval_ms}
+        batch_bytes = min(BATCH_BYTES_MAX, *(topic.record_bytes_max for topic in (*agent.writes, agent.changelog)))
         with concurrent.futures.ThreadPoolExecutor(3) as connecting:
             transactor = connecting.submit(
-                Transactor, connection.kafka, f"{settings.topic_prefix}{instance}", settings.session_timeout_ms, self._name, agent.changelog
+                Transactor,
+                connection.kafka,
+                f"{settings.topic_prefix}{instance}",
+                settings.session_timeout_ms,
+                self._name,
+                agent.changelog,
+                batch_bytes,
             )
             restorer = connecting.submit(Restorer, connection.kafka, group, connection.name(agent.changelog), self._folder, options)
             source = connecting.submit(Source, connection.kafka, group, instance, agent.reads, connection.name, session)
@@ -158,6 +168,7 @@ class KafkaLog:
 
     def _close_store(self, store: RocksStore) -> None:
         store.close()
+        os.utime(store.folder, ns=(time.time_ns(), time.time_ns()))  # when it was lost: what is kept longest is what was lost last
         held = {str(shard) for shard in self._stores}
         warm = sorted((f for f in self._folder.iterdir() if f.name.isdigit() and f.name not in held), key=lambda f: f.stat().st_mtime)
         for folder in warm[: max(0, len(warm) - self._warm_max)]:

@@ -35,6 +35,9 @@ TURN_RECORDS = 64
 FULL_WAIT_S = 0.1
 """How long reading waits for a commit to make room, before it pauses what is full."""
 
+FULL_COMMIT_UNITS = 64
+"""A commit of fewer units is followed by a shorter pause: waiting is for filling transactions, and few records fill none."""
+
 SWEEP_EVERY_S = 1.0
 SWEEP_KEYS = 1_000
 
@@ -180,12 +183,13 @@ class Machine:
         loop = asyncio.get_running_loop()
         while True:
             await self._finished.wait()
+            self._finished.clear()
             if self._failure is not None:
                 raise self._failure
-            pause_s = self._last_commit_s + self.limits.commit_interval_s - loop.time()
+            share = min(1.0, self._committer.last_units / FULL_COMMIT_UNITS)
+            pause_s = self._last_commit_s + self.limits.commit_interval_s * share - loop.time()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
-            self._finished.clear()
             self._last_commit_s = loop.time()
             if not await self.commit():
                 await asyncio.sleep(self.limits.retry_pause_s)
@@ -227,14 +231,14 @@ class Machine:
         """Forget what has expired among the next keys; where to go on from, or the beginning after the end."""
         expires_ms, now_ms = self.agent.expires_ms, self.world.now_ms()
         assert expires_ms is not None
-        entries = shard.state.after(place, SWEEP_KEYS)
+        entries, place = shard.state.after(place, SWEEP_KEYS)
         expired = [
             key for key, value in entries if key[:1] != b"\x00" and (due_ms := expires_ms(key, value)) is not None and due_ms <= now_ms
         ]
         if expired:
             unit = Unit(next(iter(shard.inlets.values())), None, shard.state.seen())
             self._performer.finish(unit, Outcome((), [(key, None) for key in expired]))
-        return entries[-1][0] if entries else b""
+        return place
 
     # Shards come and go
 

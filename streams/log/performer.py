@@ -8,7 +8,7 @@ import structlog
 
 from streams.errors import Fatal, HooklineError, MalformedRecord
 from streams.log.agent import Agent, World
-from streams.log.records import NOTHING, Outcome, Record, Work
+from streams.log.records import NOTHING, RECORD_OVERHEAD_BYTES, Outcome, Planned, Record, Work
 from streams.log.shard import Inlet, Shard
 from streams.log.units import Handout, Unit
 
@@ -26,11 +26,19 @@ class Performer:
         self._finished, self._failed = finished, failed
 
     def plan(self, inlet: Inlet, record: Record) -> None:
-        """Begin a record that was handed out."""
+        """Begin a record that was handed out. What is no fault of the record ends the process."""
+        try:
+            self._plan(inlet, record)
+        except Exception as error:  # noqa: BLE001 - a damaged store, or a refusal that fails itself: nobody else would hear of it
+            self._failed(error)
+
+    def _plan(self, inlet: Inlet, record: Record) -> None:
         shard = inlet.shard
         now_ms = self._world.now_ms()
         try:
-            planned = self._agent.plan(record, shard.reading, now_ms)
+            planned = self._checked(record, self._agent.plan(record, shard.reading, now_ms), now_ms)
+        except Fatal:
+            raise
         except Exception as error:  # noqa: BLE001 - a record that cannot be planned is dead-lettered, whatever is wrong with it
             planned = self._poisoned(record, error, now_ms)
         seen = shard.state.seen()
@@ -44,6 +52,15 @@ class Performer:
         handout = Handout(len(planned)) if len(planned) > 1 else None
         for work in planned:
             self._begin(Unit(inlet, record, seen, handout), work)
+
+    def _checked(self, record: Record, planned: Planned, now_ms: int) -> Planned:
+        """What a plan changes is refused like an Outcome, before anyone has seen it."""
+        for work in () if isinstance(planned, Outcome) else planned:
+            refused = self._refusal(Outcome((), work.changes)) if work.changes else None
+            if refused is not None:
+                log_line.error("outcome.refused", agent=self._agent.name, record=record.reference, reason=refused)
+                return self._agent.poison(record, refused, now_ms)
+        return planned
 
     def _begin(self, unit: Unit, work: Work[Any]) -> None:
         unit.counted = True
@@ -108,8 +125,8 @@ class Performer:
             if write.bytes_at_most > bytes_max:
                 return f"record too large: {write.bytes_at_most} bytes for {write.topic.name}, at most {bytes_max} are taken"
         for key, value in outcome.changes:
-            if value is not None and len(key) + len(value) > bytes_max:
-                return f"state too large: {len(value)} bytes, at most {bytes_max} are taken"
+            if len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES > bytes_max:
+                return f"state too large: {len(value or b'')} bytes, at most {bytes_max} are taken"
             if key[:1] == b"\x00":
                 return "a state key must not begin with a zero byte, which is the machine's own"
         return None

@@ -1,16 +1,16 @@
 """Publishes what starts outside Kafka: an idempotent producer with an awaitable for each record, resolved many at a time."""
 
 import asyncio
-import functools
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams.errors import Fatal, LogError
-from streams.log.records import Headers
+from streams.log.records import Headers, Write
 from topology.topics import Topic
 
 POLL_S = 0.1
@@ -27,16 +27,21 @@ USUAL: Mapping[str, Any] = {
 }
 """What a client's own configuration may change."""
 
+NO_TOPIC = "Make the topic: run `hookline topology apply`"
+TOO_LARGE = "It will never be taken: publish less, or a reference to it"
+PERHAPS = "It may be written all the same: publish it again with the same id, which its readers recognise"
+
 ADVICE: Mapping[int, str] = {
-    KafkaError._UNKNOWN_TOPIC: "Make the topic: run `hookline topology apply`",
-    KafkaError._UNKNOWN_PARTITION: "Make the topic: run `hookline topology apply`",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "Make the topic: run `hookline topology apply`",
+    KafkaError._UNKNOWN_TOPIC: NO_TOPIC,
+    KafkaError._UNKNOWN_PARTITION: NO_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Let this client write to the topic",
-    KafkaError.MSG_SIZE_TOO_LARGE: "It will never be taken: publish less, or a reference to it",
-    KafkaError._MSG_TIMED_OUT: "It may be written all the same: publish it again with the same id, which its readers recognise",
+    KafkaError.MSG_SIZE_TOO_LARGE: TOO_LARGE,
+    KafkaError._MSG_TIMED_OUT: PERHAPS,
+    KafkaError._PURGE_INFLIGHT: PERHAPS,
     KafkaError._PURGE_QUEUE: "It was not written: publish it again",
-    KafkaError._PURGE_INFLIGHT: "It may be written all the same: publish it again with the same id, which its readers recognise",
 }
+"""What to do about a record that was not taken."""
 
 
 class Published(NamedTuple):
@@ -50,13 +55,15 @@ class Published(NamedTuple):
 class _Waiting(NamedTuple):
     """A record on its way, and who waits for it."""
 
-    future: "asyncio.Future[Published]"
+    write: Write
     topic: str
-    key: bytes | None
-    bytes: int
+    future: "asyncio.Future[Published]"
+
+    def __str__(self) -> str:
+        return f"publishing to {self.topic}, key {self.write.key!r}, {self.write.bytes_at_most} bytes"
 
 
-_Delivery = tuple[_Waiting, KafkaError | None, Message]
+_Delivery = tuple[_Waiting, KafkaError | None, Any]
 
 
 class Publisher:
@@ -85,18 +92,22 @@ class Publisher:
 
     async def publish(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Published:
         """Write one record, and return when every in-sync replica has it. Waits while too many are on their way."""
-        waiting = _Waiting(self._loop.create_future(), self._name(topic), key, len(key or b"") + len(value or b""))
-        if self._queueing or not self._produce(waiting, value, headers):
-            await self._produce_in_turn(waiting, value, headers)
+        write = Write(topic, key, value, headers)
+        waiting = _Waiting(write, self._name(topic), self._loop.create_future())
+        if write.bytes_at_most > topic.record_bytes_max:  # the broker would refuse it with all others of its batch
+            raise LogError(f"{waiting}: the topic takes {topic.record_bytes_max} at most. {TOO_LARGE}")
+        if self._queueing or not self._produce(waiting):
+            await self._produce_in_turn(waiting)
         return await waiting.future
 
-    def _produce(self, waiting: _Waiting, value: bytes | None, headers: Headers) -> bool:
+    def _produce(self, waiting: _Waiting) -> bool:
         """Hand a record to librdkafka; False when its queue is full."""
         if self._closing.is_set():
-            raise LogError(f"publishing to {waiting.topic}: this publisher is closed. Nothing was written: use one that is open")
+            raise LogError(f"{waiting}: this publisher is closed. Nothing was written: use one that is open")
+        write = waiting.write
         try:
             self._producer.produce(
-                waiting.topic, value, waiting.key, headers=list(headers) or None, on_delivery=functools.partial(self._delivered, waiting)
+                waiting.topic, write.value, write.key, headers=list(write.headers) or None, on_delivery=partial(self._delivered, waiting)
             )
         except BufferError:
             return False
@@ -104,11 +115,11 @@ class Publisher:
             raise refusal(waiting, error.args[0]) from error
         return True
 
-    async def _produce_in_turn(self, waiting: _Waiting, value: bytes | None, headers: Headers) -> None:
+    async def _produce_in_turn(self, waiting: _Waiting) -> None:
         self._queueing += 1
         try:
             async with self._turn:
-                while not self._produce(waiting, value, headers):
+                while not self._produce(waiting):
                     await self._room.wait()
         finally:
             self._queueing -= 1
@@ -133,8 +144,8 @@ class Publisher:
         left = await asyncio.to_thread(self._flush, timeout_s)
         if left:
             raise LogError(
-                f"closing the publisher: {left} record(s) were not acknowledged within {timeout_s:g} s, and some may be written all the same. "
-                f"Look at the brokers, and publish them again with the same ids"
+                f"closing the publisher: {left} record(s) were not acknowledged within {timeout_s:g} s. "
+                f"Some may be written all the same: look at the brokers, and publish them again with the same ids"
             )
 
     async def __aenter__(self) -> Self:
@@ -150,7 +161,7 @@ class Publisher:
             self._producer.poll(POLL_S)
             self._tell()
 
-    def _delivered(self, waiting: _Waiting, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, waiting: _Waiting, error: KafkaError | None, message: Any) -> None:
         self._deliveries.append((waiting, error, message))
 
     def _tell(self) -> None:
@@ -171,7 +182,6 @@ class Publisher:
 
 def refusal(waiting: _Waiting, error: KafkaError) -> LogError:
     """What became of a record, and what to do about it."""
-    what = f"publishing to {waiting.topic}, key {waiting.key!r}, {waiting.bytes} bytes: {error.str()}"
     if error.fatal():
-        return Fatal(f"{what}. This producer can write no more: the process ends, and a restarted one goes on")
-    return LogError(f"{what}. {ADVICE.get(error.code(), 'Look at the brokers, and publish it again')}")
+        return Fatal(f"{waiting}: {error.str()}. This producer can write no more: the process ends, and a restarted one goes on")
+    return LogError(f"{waiting}: {error.str()}. {ADVICE.get(error.code(), 'Look at the brokers, and publish it again')}")

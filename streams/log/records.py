@@ -43,7 +43,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     @property
     def bytes_at_most(self) -> int:
         """What the broker will count for it, rounded up."""
-        headers = sum(len(name) + len(value) + 10 for name, value in self.headers)
+        headers = sum(len(name) + len(value) + 10 for name, value in self.headers) if self.headers else 0
         return len(self.key or b"") + len(self.value or b"") + headers + RECORD_OVERHEAD_BYTES
 
 

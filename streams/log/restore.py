@@ -64,6 +64,7 @@ class Restorer:
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,
                 "queued.max.messages.kbytes": 16 * 1024,
+                "fetch.queue.backoff.ms": 10,  # with a full queue it fetches nothing for so long; a second by default, and it runs dry
             }
         )
         self._admin = AdminClient(dict(kafka))

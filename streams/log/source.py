@@ -77,6 +77,7 @@ class Source:
                 "partition.assignment.strategy": "range",  # the one that puts partition p of every topic on the same worker
                 "fetch.wait.max.ms": 50,
                 "queued.max.messages.kbytes": 16 * 1024,
+                "fetch.queue.backoff.ms": 10,  # with a full queue it fetches nothing for so long; a second by default, and it runs dry
             }
         )
         for known in self._topics:

@@ -76,11 +76,10 @@ class State:
         seen, self._seen = self._seen, []
         return seen
 
-    def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """The next stored keys after `key`, less those that are being changed: their turn comes again."""
+    def after(self, key: bytes, count: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """The next stored keys after `key`, less those that are being changed, whose turn comes again; and where to go on from."""
         found = self._store.after(key, count)
-        kept = [entry for entry in found if entry[0] not in self._overlay]
-        return kept or found[-1:]
+        return [entry for entry in found if entry[0] not in self._overlay], found[-1][0] if found else b""
 
     def change(self, unit: Unit, changes: Sequence[Change]) -> None:
         """Make a unit's changes visible to whoever reads next. Changing what an unsure unit changed means waiting for it."""

@@ -1,5 +1,6 @@
 """One shard's committed state on disk: a RocksDB that can always be thrown away, since its changelog topic has it all."""
 
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ log_line = structlog.get_logger()
 
 CHECKPOINT = b"\x00checkpoint"
 DAMAGED = "DAMAGED"
+LOCKED = re.compile(r"IO error: (While lock file|lock hold by current process)")
+"""As RocksDB says it. "lock" alone is in "block checksum mismatch" too, and perhaps in the folder's name."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -72,16 +75,30 @@ class RocksStore:
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys that begin with `prefix`, ascending."""
-        entries: Any = self._db.items(from_key=prefix)
-        for key, value in entries:
-            if not key.startswith(prefix):
+        for entry in self._from(prefix):
+            if not entry[0].startswith(prefix):
                 return
-            yield key, value
+            yield entry
 
     def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """The next keys after `key`, for walking through everything a little at a time."""
-        entries: Any = self._db.items(from_key=key + b"\x00")
-        return list(islice(entries, count))
+        return list(islice(self._from(key + b"\x00"), count))
+
+    def _from(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Everything from `key` on. A damaged block ends RocksDB's iterator as the last key does: only its status tells them apart."""
+        entries: Any = self._db.items(from_key=key)
+        last = key
+        for entry in entries:
+            last = entry[0]
+            yield entry
+        ended = self._db.iter()
+        ended.seek(last)
+        if ended.valid() and ended.key() == last:
+            ended.next()
+        try:
+            ended.status()
+        except Exception as error:
+            raise self._damaged(error) from error
 
     def apply(self, changes: Mapping[bytes, bytes | None], checkpoint: Checkpoint) -> None:
         """Store changes and how far they bring us, in one write."""
@@ -117,12 +134,15 @@ def open_store(folder: Path, options: StoreOptions, cluster_id: str, topic_id: s
     folder.parent.mkdir(parents=True, exist_ok=True)
     if (folder / DAMAGED).exists():
         set_aside(folder, "it was found damaged")
+    store: RocksStore | None = None
     try:
         store = RocksStore(folder, options)
         checkpoint = store.checkpoint()
     except Exception as error:
-        if "lock" in str(error).lower():
+        if LOCKED.match(str(error)):
             raise Fatal(f"opening {folder}: {error}. Another process or an earlier assignment still has it open") from error
+        if store is not None:
+            store.close()
         set_aside(folder, str(error))
         return RocksStore(folder, options), 0
     if checkpoint is None:

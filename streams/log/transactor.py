@@ -47,22 +47,28 @@ class Transactor:
     """A transactional producer. Every method blocks and belongs on the commit thread."""
 
     def __init__(
-        self, kafka: Mapping[str, Any], transactional_id: str, timeout_ms: int, name: Callable[[Topic], str], changelog: Topic
+        self,
+        kafka: Mapping[str, Any],
+        transactional_id: str,
+        timeout_ms: int,
+        name: Callable[[Topic], str],
+        changelog: Topic,
+        batch_bytes: int,
     ) -> None:
         """`name` gives a topic's name on the cluster. `timeout_ms` is how long a dead worker's transaction may hold up readers."""
         self._name = name
         self._changelog = name(changelog)
-        self._producer = connected(
-            {
-                **kafka,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout_ms,
-                "retry.backoff.ms": 2,  # the wait between the steps of a commit: 2.6 ms in all, 107 at the default
-                "linger.ms": LINGER_MS,
-                "partitioner": "murmur2_random",  # as Java's producers place keys
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
+        self._configuration = {
+            **kafka,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "retry.backoff.ms": 2,  # the wait between the steps of a commit: 2.6 ms in all, 107 at the default
+            "linger.ms": LINGER_MS,
+            "batch.size": batch_bytes,  # a topic's limit is for a batch: small records too large together would be refused
+            "partitioner": "murmur2_random",  # as Java's producers place keys
+            "queue.buffering.max.messages": 1_000_000,
+        }
+        self._producer = connected(self._configuration)
         self._checkpoints: dict[int, int] = {}
 
     def write(self, transaction: Transaction) -> Mapping[int, int]:
@@ -92,23 +98,31 @@ class Transactor:
 
     def probe(self, writes: Sequence[tuple[int, Write]]) -> bool:
         """Whether the broker takes these records; none of them is ever read by anyone."""
+        refused: list[KafkaError] = []
         try:
             self._producer.begin_transaction()
-            self._produce(writes)
-            self._producer.flush(STEP_TIMEOUT_S)
-            self._producer.send_offsets_to_transaction([], None, STEP_TIMEOUT_S)
+            self._produce(writes, lambda error, _: refused.append(error) if error else None)
+            deadline_s = time.monotonic() + STEP_TIMEOUT_S
+            while len(self._producer) and not refused and time.monotonic() < deadline_s:
+                self._producer.poll(0.05)  # not a flush: that waits out its time for what a failed transaction never sends
+            left = len(self._producer)
         except KafkaException as error:
-            return not isinstance(self._abort(error), Unwritable)
+            refused, left = [error.args[0]], 0
         self._abort_until_done()
+        if any(error.code() in NEVER_TAKEN for error in refused):
+            self._begin_anew()
+            return False
+        if refused or left:
+            raise Aborted(f"asking which record is refused: {refused[0].str() if refused else 'no answer'}")
         return True
 
-    def _produce(self, writes: Sequence[tuple[int, Write]]) -> None:
+    def _produce(self, writes: Sequence[tuple[int, Write]], told: Callable[[KafkaError | None, Any], None] | None = None) -> None:
         produce, name = self._producer.produce, self._name
         for shard, write in writes:
             partition = shard if write.partition is None else write.partition
             while True:
                 try:
-                    produce(name(write.topic), write.value, write.key, partition, headers=list(write.headers) or None)
+                    produce(name(write.topic), write.value, write.key, partition, headers=list(write.headers) or None, on_delivery=told)
                     break
                 except BufferError:
                     self._producer.poll(0.01)
@@ -142,8 +156,13 @@ class Transactor:
             return Fatal(f"the broker refuses this worker for good: {cause.str()}. The process ends; a restarted one goes on from the log")
         self._abort_until_done()
         if cause.code() in NEVER_TAKEN:
+            self._begin_anew()
             return Unwritable(cause.str())
         return Aborted(f"{cause.name()}: {cause.str()}")
+
+    def _begin_anew(self) -> None:
+        """A refused record leaves a gap in its producer's sequence, and the next transactions would fail for that."""
+        self._producer = connected(self._configuration)
 
     def _abort_until_done(self) -> None:
         while True:

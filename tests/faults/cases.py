@@ -68,7 +68,7 @@ def harm_at(points: tuple[str, ...], nth_max: int) -> Callable[[Run, random.Rand
         name = chance.choice(sorted(run.processes))
         run.leave(name)
         run.start(name, f"{chance.choice(points)}:{chance.randint(1, nth_max)}:SIGKILL")
-        run.wait_for_new_life(name, run.pid(name))
+        assert run.wait_for_second_life(name), f"{name} never came to its fault; its log is in {run.folder}"
         fault.kills += 1
         run.wait_until_working()
 
@@ -82,7 +82,7 @@ def kill_in_restore(run: Run, chance: random.Random, fault: Fault) -> None:
     for agent in ("counting", "effect"):
         shutil.rmtree(run.folder / name / agent, ignore_errors=True)
     run.start(name, chance.choice([f"restore-begins:{chance.randint(1, 2)}:SIGKILL", f"restore-stores:{chance.randint(1, 6)}:SIGKILL"]))
-    run.wait_for_new_life(name, run.pid(name))
+    assert run.wait_for_second_life(name), f"{name} never came to its fault; its log is in {run.folder}"
     fault.kills += 1
     run.wait_until_working()
 
@@ -92,14 +92,10 @@ def kill_in_rebalance(run: Run, chance: random.Random, fault: Fault) -> None:
     name = chance.choice(sorted(run.processes))
     run.leave(name)
     run.start(name, f"{chance.choice(REBALANCE_POINTS)}:{chance.randint(1, 3)}:SIGKILL")
-    before = run.pid(name)
     time.sleep(chance.uniform(0.3, 1.5))
     joined = f"joined-{fault.kills}"
     run.start(joined)
-    deadline_s = time.monotonic() + 5
-    while run.pid(name) == before and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    fault.note("in_callback", float(run.pid(name) != before))
+    fault.note("in_callback", float(run.wait_for_second_life(name, 5)))
     fault.kills += 1
     run.kill(joined)
     run.leave(joined)

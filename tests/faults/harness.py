@@ -116,7 +116,8 @@ class Run:
 
     def start(self, name: str, fault: str | None = None) -> "subprocess.Popen[bytes]":
         """Start a worker under its supervisor, or the one of that name again."""
-        (self.folder / name / "pid").unlink(missing_ok=True)
+        for told in ("pid", "turn"):
+            (self.folder / name / told).unlink(missing_ok=True)
         command = [sys.executable, "-m", "tests.faults.worker", "--bootstrap", self.bootstrap, "--prefix", self.prefix]
         command += ["--folder", str(self.folder / name), "--sink", self.sink.url, *(["--fault", fault] if fault else [])]
         if name not in self.logs:
@@ -141,10 +142,15 @@ class Run:
         leaving.terminate()
         leaving.wait(30)
 
-    def wait_for_new_life(self, name: str, before: int) -> None:
-        """Until the supervisor has started it again."""
-        while self.pid(name) == before:
+    def wait_for_second_life(self, name: str, timeout_s: float = 60) -> bool:
+        """Until the supervisor has started it again; False if it goes on living."""
+        path = self.folder / name / "turn"
+        deadline_s = time.monotonic() + timeout_s
+        while not path.exists() or path.read_text() in ("", "1"):
+            if time.monotonic() > deadline_s:
+                return False
             time.sleep(0.01)
+        return True
 
     def wait_until_working(self, timeout_s: float = 60) -> None:
         """Until every partition of both pipelines has given output since now."""

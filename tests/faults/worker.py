@@ -108,6 +108,8 @@ def main() -> None:
 
     def work(life: Life) -> None:
         structlog.get_logger().info("worker.begins", turn=life.turn)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        (options.folder / "turn").write_text(str(life.turn))
         if options.fault and life.turn == 1:
             arm(options.fault)
         run_worker(list(PIPELINES.values()), settings, options.bootstrap, options.folder, life.ready, world)

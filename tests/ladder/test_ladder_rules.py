@@ -56,7 +56,15 @@ def test_any_due_time_is_reached_never_early_and_in_few_hops(remaining_ms: int) 
         (NOW, NOW + H, NOW - 2 * H, 5 * S),
         (NOW + 2 * H, NOW + 9 * H, NOW, 5 * S),
     ],
-    ids=["whole delay", "due sooner", "part has passed", "all has passed", "overdue", "our clock stepped back", "the broker's clock is ahead"],
+    ids=[
+        "whole delay",
+        "due sooner",
+        "part has passed",
+        "all has passed",
+        "overdue",
+        "our clock stepped back",
+        "the broker's clock is ahead",
+    ],
 )
 def test_no_clock_can_hold_a_record_longer_than_its_rung(appended_ms: int, due_ms: int, now_ms: int, expected_ms: int) -> None:
     assert wait_ms(RUNGS[0], appended_ms, due_ms, now_ms) == expected_ms

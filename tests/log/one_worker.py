@@ -23,6 +23,7 @@ from topology.topics import Topic, changelog
 PATIENCE_S = 60.0
 """Of made-up time: a test waits for what must happen, and none of it takes a minute."""
 
+USUAL_LIMITS, NO_FAULTS = Limits(), Faults(step_ms_max=1.0)
 Disk = dict[int, SimulatedStore]
 member_ids = itertools.count(1)
 
@@ -160,7 +161,9 @@ class OneWorker:
 
     def state(self, partition: int = 0) -> dict[bytes, bytes | None]:
         """What the changelog says, without the machine's own keys; a tombstone is None."""
-        return {entry.key: entry.value for entry in self.committed(self.agent.changelog, partition) if entry.key and entry.key[:1] != b"\x00"}
+        return {
+            entry.key: entry.value for entry in self.committed(self.agent.changelog, partition) if entry.key and entry.key[:1] != b"\x00"
+        }
 
     def mark(self, partition: int = 0) -> Mark | None:
         return self.group.committed.get((IN.name, partition))
@@ -198,8 +201,8 @@ async def one_worker(
     *,
     cluster: Cluster | None = None,
     disk: Disk | None = None,
-    limits: Limits = Limits(),
-    faults: Faults = Faults(step_ms_max=1.0),
+    limits: Limits = USUAL_LIMITS,
+    faults: Faults = NO_FAULTS,
     partitions: int = 1,
     seed: int = 0,
 ) -> AsyncIterator[OneWorker]:

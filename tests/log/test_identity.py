@@ -53,9 +53,8 @@ def test_an_id_can_be_part_of_every_name_on_a_cluster(tmp_path: Path) -> None:
 
 
 def test_an_id_is_held_by_one_at_a_time_in_one_process_too(tmp_path: Path) -> None:
-    with Identity(tmp_path):
-        with pytest.raises(IdentityInUse, match="HOOKLINE_STATE_DIR"):
-            Identity(tmp_path)
+    with Identity(tmp_path), pytest.raises(IdentityInUse, match="HOOKLINE_STATE_DIR"):
+        Identity(tmp_path)
     Identity(tmp_path).release()
 
 

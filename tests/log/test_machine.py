@@ -63,16 +63,22 @@ def spoilt(function: Callable[..., Any], error: Exception) -> Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    ("stage", "function"), [("plan", plan_work), ("perform", perform_work), ("conclude", conclude_work)], ids=["plan", "perform", "conclude"]
+    ("stage", "function"),
+    [("plan", plan_work), ("perform", perform_work), ("conclude", conclude_work)],
+    ids=["plan", "perform", "conclude"],
 )
 @pytest.mark.parametrize(
-    ("error", "reason"), [(ValueError("odd"), b"ValueError: odd"), (MalformedRecord("no such schema"), b"no such schema")], ids=["a bug", "malformed"]
+    ("error", "reason"),
+    [(ValueError("odd"), b"ValueError: odd"), (MalformedRecord("no such schema"), b"no such schema")],
+    ids=["a bug", "malformed"],
 )
 def test_a_record_that_fails_is_refused_by_reference_and_its_partition_goes_on(
     stage: str, function: Callable[..., Any], error: Exception, reason: bytes
 ) -> None:
     async def program() -> None:
-        async with one_worker(agent(**{"plan": plan_work, "perform": perform_work, "conclude": conclude_work, stage: spoilt(function, error)})) as worker:
+        async with one_worker(
+            agent(**{"plan": plan_work, "perform": perform_work, "conclude": conclude_work, stage: spoilt(function, error)})
+        ) as worker:
             worker.world.release()
             worker.send(b"before", POISON, b"after")
             await worker.until(lambda: worker.offset() == 3)
@@ -99,11 +105,11 @@ def test_what_an_effect_planned_before_it_failed_is_committed_with_its_refusal()
 @pytest.mark.parametrize("stage", ["plan", "perform", "conclude"])
 def test_a_fatal_error_is_no_fault_of_the_record_and_ends_the_process(stage: str) -> None:
     """A damaged store, say, or a missing key: dead-lettering every record for it would lose them all."""
-    function = {"plan": plan_work, "perform": perform_work, "conclude": conclude_work}[stage]
+    stages: dict[str, Callable[..., Any]] = {"plan": plan_work, "perform": perform_work, "conclude": conclude_work}
 
     async def program() -> None:
-        spoilt_stage = {stage: spoilt(function, Fatal("the store is damaged"))}
-        async with one_worker(agent(**{"plan": plan_work, "perform": perform_work, "conclude": conclude_work, **spoilt_stage})) as worker:
+        spoilt_stage = {stage: spoilt(stages[stage], Fatal("the store is damaged"))}
+        async with one_worker(agent(**{**stages, **spoilt_stage})) as worker:
             worker.world.release()
             worker.send(b"before", POISON, b"after")
             with pytest.raises(Fatal, match="the store is damaged"):
@@ -151,7 +157,10 @@ def test_a_refusal_that_fails_itself_ends_the_process() -> None:
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (Outcome([Write(OUT, b"k", b"fine"), Write(OUT, b"k", bytes(2_000))]), b"record too large: 2101 bytes for out, at most 2000 are taken"),
+        (
+            Outcome([Write(OUT, b"k", b"fine"), Write(OUT, b"k", bytes(2_000))]),
+            b"record too large: 2101 bytes for out, at most 2000 are taken",
+        ),
         (Outcome([Write(OUT, b"k", b"", [("header", bytes(2_000))])]), b"record too large"),
         (Outcome([Write(OUT, b"k", b"fine")], [(b"k", bytes(2_000))]), b"state too large: 2000 bytes"),
         (Outcome([Write(UNDECLARED, b"k", b"v")]), b"agent tested does not declare that it writes undeclared"),
@@ -182,7 +191,9 @@ def test_an_outcome_that_can_never_be_written_is_refused_before_anyone_has_seen_
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [((b"k", bytes(2_000)), b"state too large"), ((b"\x00born/in", b""), b"must not begin with a zero byte")], ids=["too large", "not its own"]
+    ("change", "reason"),
+    [((b"k", bytes(2_000)), b"state too large"), ((b"\x00born/in", b""), b"must not begin with a zero byte")],
+    ids=["too large", "not its own"],
 )
 def test_what_a_plan_changes_is_checked_like_an_outcome(change: tuple[bytes, bytes], reason: bytes) -> None:
     """Found at the broker only, it has no record to blame, and the worker would end over it again and again."""
@@ -191,7 +202,9 @@ def test_what_a_plan_changes_is_checked_like_an_outcome(change: tuple[bytes, byt
         return [Work((record.key, record.value), [change] if record.value == POISON else [])]
 
     async def program() -> None:
-        async with one_worker(agent(plan=plan, perform=perform_work, conclude=conclude_work), limits=Limits(record_bytes_max=2_000)) as worker:
+        async with one_worker(
+            agent(plan=plan, perform=perform_work, conclude=conclude_work), limits=Limits(record_bytes_max=2_000)
+        ) as worker:
             worker.world.release()
             worker.send(b"before", POISON, b"after")
             await worker.until(lambda: worker.offset() == 3)
@@ -290,7 +303,9 @@ def test_a_record_that_asks_for_nothing_is_done() -> None:
 # Back pressure
 
 
-@pytest.mark.parametrize("limits", [Limits(in_flight_max=7, uncommitted_max=50), Limits(in_flight_max=800, uncommitted_max=20), Limits(inlet_bytes_max=1_000)])
+@pytest.mark.parametrize(
+    "limits", [Limits(in_flight_max=7, uncommitted_max=50), Limits(in_flight_max=800, uncommitted_max=20), Limits(inlet_bytes_max=1_000)]
+)
 def test_no_more_is_held_than_allowed_and_what_was_paused_is_resumed(limits: Limits) -> None:
     async def program() -> None:
         async with one_worker(WORKING, limits=limits, partitions=2) as worker:
@@ -501,4 +516,6 @@ def test_a_refused_record_is_told_in_the_log_with_where_it_is(log_lines: LogLine
             await worker.until(lambda: worker.offset() == 1)
 
     simulate(program())
-    assert {"record": "in-0@0", "reason": "ValueError: odd"}.items() <= next(line for line in log_lines if line["event"] == "record.poisoned").items()
+    assert {"record": "in-0@0", "reason": "ValueError: odd"}.items() <= next(
+        line for line in log_lines if line["event"] == "record.poisoned"
+    ).items()

@@ -101,7 +101,9 @@ def test_the_most_that_may_be_in_flight_fits_whatever_the_gaps(gap: int) -> None
         pytest.param(range(31, 60), 60, [], id="past the inherited high"),
     ],
 )
-def test_with_nothing_open_the_next_inherited_offset_is_committed_else_its_high(read_on: Iterable[int], committed: int, left: list[int]) -> None:
+def test_with_nothing_open_the_next_inherited_offset_is_committed_else_its_high(
+    read_on: Iterable[int], committed: int, left: list[int]
+) -> None:
     inherited = worked_off(Mark(0, ""), range(50), [31, 40]).mark(WRITER)
     mark = worked_off(inherited, read_on, []).mark(WRITER)
     assert mark.offset == committed

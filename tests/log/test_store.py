@@ -169,7 +169,9 @@ def only(folder: Path, pattern: str) -> Path:
     ],
 )
 @pytest.mark.parametrize("parent", ["agent", "blocks"])
-def test_damaged_files_are_set_aside_and_rebuilt(tmp_path: Path, options: StoreOptions, damage: Callable[[Path], None], parent: str) -> None:
+def test_damaged_files_are_set_aside_and_rebuilt(
+    tmp_path: Path, options: StoreOptions, damage: Callable[[Path], None], parent: str
+) -> None:
     """In whatever folder: the reason that RocksDB gives names it."""
     folder = tmp_path / parent / "0"
     fill(folder, options)

@@ -69,7 +69,10 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, str, str]:
 def test_what_goes_is_the_largest_set_in_which_nobody_waits_for_anybody_outside(case: tuple[Graph, str, str]) -> None:
     graph, finished, taken = case
     closed = [
-        set(some) for size in range(len(finished) + 1) for some in combinations(finished, size) if all(set(graph[one]) <= {*some, *taken} for one in some)
+        set(some)
+        for size in range(len(finished) + 1)
+        for some in combinations(finished, size)
+        if all(set(graph[one]) <= {*some, *taken} for one in some)
     ]
     assert set(committable_of(graph, finished, taken)[0]) == set.union(*closed)
 
