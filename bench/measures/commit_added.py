@@ -1,4 +1,4 @@
-"""What the machine adds, at the median, to a record's way from producer to reader, when there is little to do."""
+"""What the machine adds, at the median, to a record's way from producer to reader, when it is idle."""
 
 import random
 import statistics
@@ -14,8 +14,8 @@ from bench.ground import PARTITIONS, BenchmarkError, Ground, Process
 from bench.registry import Measured, benchmark, median_of
 from topology.topics import Topic, changelog
 
-RECORDS = 300
-GAP_S_MEAN = 0.02
+RECORDS = 150
+GAP_S_LEAST, GAP_S_MORE = 0.03, 0.04  # longer than the least time between commits: each record finds the machine idle
 WARM_TIMEOUT_S = 30
 ARRIVE_S = 10
 BARE_BATCH = 500
@@ -58,7 +58,7 @@ class Reader:
 
 
 class Way:
-    """From a producer through whatever reads a topic to the reader; gaps are random, as arrivals are."""
+    """From a producer through whatever reads a topic to the reader, with random gaps in which everything comes to rest."""
 
     def __init__(self, ground: Ground, reader: Reader) -> None:
         self._producer = Producer({"bootstrap.servers": ground.bootstrap, "acks": "all", "linger.ms": 0})
@@ -73,7 +73,7 @@ class Way:
             stamped = f"{leg} {time.perf_counter_ns()} ".encode()
             self._producer.produce(topic, stamped.ljust(VALUE_BYTES, b"v"), stamped, number % PARTITIONS)
             self._producer.poll(0)
-            time.sleep(self._chance.expovariate(1 / GAP_S_MEAN))
+            time.sleep(GAP_S_LEAST + self._chance.random() * GAP_S_MORE)
         self._producer.flush(ARRIVE_S)
         deadline_s = time.perf_counter() + (ARRIVE_S if records == RECORDS else WARM_TIMEOUT_S)
         while len(times) < records:

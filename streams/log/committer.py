@@ -24,7 +24,6 @@ class Committer:
         self._agent, self._world, self._log, self._writer = agent, world, log, writer
         self._batch: list[Unit] = []  # taken and not yet committed: written again after an abort
         self.commits = 0
-        self.last_units = 0  # of the last transaction
 
     def is_idle(self) -> bool:
         """Whether nothing taken is still to be written."""
@@ -47,7 +46,6 @@ class Committer:
                 return self._will_try_again(units, again)
             return False
         self._settle(units, transaction)
-        self.last_units = len(units)
         return True
 
     def _will_try_again(self, units: list[Unit], error: Aborted) -> bool:

@@ -35,9 +35,6 @@ TURN_RECORDS = 64
 FULL_WAIT_S = 0.1
 """How long reading waits for a commit to make room, before it pauses what is full."""
 
-FULL_COMMIT_UNITS = 64
-"""A commit of fewer units is followed by a shorter pause: waiting is for filling transactions, and few records fill none."""
-
 SWEEP_EVERY_S = 1.0
 SWEEP_KEYS = 1_000
 
@@ -186,8 +183,7 @@ class Machine:
             self._finished.clear()
             if self._failure is not None:
                 raise self._failure
-            share = min(1.0, self._committer.last_units / FULL_COMMIT_UNITS)
-            pause_s = self._last_commit_s + self.limits.commit_interval_s * share - loop.time()
+            pause_s = self._last_commit_s + self.limits.commit_interval_s - loop.time()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
             self._last_commit_s = loop.time()
