@@ -96,8 +96,11 @@ class KafkaLog:
         await self._source.close()
 
     async def close(self) -> None:
-        """Let go of what is left."""
+        """Let go of what is left; the files of every shard held stay, for the next process."""
         await self._restorer.close()
+        stores, self._stores = list(self._stores.values()), {}
+        for store in stores:
+            await asyncio.get_running_loop().run_in_executor(self._thread, store.close)
         self._thread.shutdown(wait=True)
 
     # Told by the source

@@ -358,4 +358,3 @@ class Machine:
         shards, self.shards = list(self.shards.values()), {}
         for shard in shards:
             shard.drop()
-            await self.log.close_shard(shard.number)

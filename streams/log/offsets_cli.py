@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from streams.errors import ConfigurationError
 from streams.log.offsets import Mark, unpack
@@ -24,7 +24,7 @@ TIMEOUT_S = 10.0
 def show(role: RoleName) -> None:
     """Show what a role has committed in each partition, what is unfinished above it, and how much is left to read."""
     consumer, places = _consumer_and_places(_role(role))
-    table = Table("topic", "partition", "committed", "unfinished above", "end", "behind")
+    table = Table(Column("topic", overflow="fold"), "partition", "committed", "unfinished above", "end", "behind")
     for place in consumer.committed(places, TIMEOUT_S):
         _, end = consumer.get_watermark_offsets(TopicPartition(place.topic, place.partition), TIMEOUT_S)
         if place.offset < 0:
