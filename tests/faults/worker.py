@@ -5,6 +5,7 @@ Run: python -m tests.faults.worker --bootstrap B --prefix P --folder F --sink UR
 
 import argparse
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -46,15 +47,14 @@ def arm(fault: str) -> None:
     point, nth, name = fault.split(":")
     owner, method, after = POINTS[point]
     original: Callable[..., Any] = getattr(owner, method)
-    left = int(nth)
+    turns = itertools.count(1)  # the agents' threads count together, and only one of them has the nth turn
 
     def harmful(*arguments: Any, **named: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0 and not after:
+        struck = next(turns) == int(nth)
+        if struck and not after:
             harm(name)
         result = original(*arguments, **named)
-        if left == 0 and after:
+        if struck and after:
             harm(name)
         return result
 
