@@ -55,7 +55,11 @@ class AgentService(faust.Service):
 
     async def _handle(self, stream: Any) -> None:
         async for batch in stream:
-            self.machine.offer(batch.epoch, batch.records)
+            try:
+                self.machine.offer(batch.epoch, batch.records)
+            except Exception as error:  # Faust would go on with the next batch, and what is in this one would be passed over
+                self._failed(error)
+                raise
 
     async def on_start(self) -> None:
         """Join the group."""
@@ -78,7 +82,7 @@ class AgentService(faust.Service):
             if batch.records:
                 await self._channel.put(batch)  # type: ignore[arg-type]  # what is put comes out: Faust calls it an event
 
-    async def on_stop(self) -> None:
+    async def drain(self) -> None:
         """Stop reading, finish and commit what is in work, let go."""
         reading, committing, sweeping = self._running
         sweeping.cancel()
@@ -110,8 +114,9 @@ async def run_agents(machines: Sequence[Machine], logs: Sequence[KafkaLog], stop
         if not failure.done():
             failure.set_exception(error)
 
-    for log, machine in zip(logs, machines, strict=True):
-        await app.add_runtime_dependency(AgentService(app, log, machine, failed))
+    services = [AgentService(app, log, machine, failed) for log, machine in zip(logs, machines, strict=True)]
+    for service in services:
+        await app.add_runtime_dependency(service)
     await app.start()
     app.flow_control.resume()
     stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
@@ -120,6 +125,7 @@ async def run_agents(machines: Sequence[Machine], logs: Sequence[KafkaLog], stop
     telling.cancel()
     if failure.done():
         failure.result()
+    await asyncio.gather(*(service.drain() for service in services))  # at once: Faust would stop one after another
     await app.stop()
 
 

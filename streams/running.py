@@ -97,7 +97,7 @@ def prepare_topics(settings: Settings, servers: str, may_apply: bool) -> None:
 
 def stop_cluster(settings: Settings) -> None:
     """Stop what `start_cluster` started."""
-    if not broker.stop(reach.broker_folder(settings), timeout_s=6).ended and docker.compose_servers():
+    if not broker.stop(reach.broker_folder(settings), timeout_s=3).ended and docker.compose_servers():
         docker.compose_stop()
 
 

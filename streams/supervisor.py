@@ -56,7 +56,7 @@ class Supervisor:
 
     work: Callable[[Life], None]
     workers: int = 1
-    stop_within_s: float = 7.0
+    stop_within_s: float = 6.0
     on_ready: Callable[[list[str]], None] = lambda addresses: None
     _slots: list[Slot] = field(default_factory=list)
     _stopping: bool = False
@@ -70,16 +70,17 @@ class Supervisor:
             while not self._stopping:
                 self._start_due()
                 self._wait()
-                self._note_ready()
         finally:
             self._stop_all()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt what is stopped after the workers
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not interrupt what is stopped after the workers
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
 
     def _wait(self) -> None:
         caught = signal.sigtimedwait(WATCHED, TICK_S if not self._told_ready or self._someone_is_due() else 1.0)
         if caught is not None and caught.si_signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._stopping = True
+        self._note_ready()
         self._reap()
 
     def _someone_is_due(self) -> bool:
@@ -127,7 +128,8 @@ class Supervisor:
             if slot.pid is None or os.waitpid(slot.pid, os.WNOHANG)[0] == 0:
                 continue
             lived_s = time.monotonic() - slot.started_s
-            slot.quick_deaths = slot.quick_deaths + 1 if lived_s < QUICK_DEATH_S else 0
+            never_worked = lived_s < QUICK_DEATH_S or not slot.ready
+            slot.quick_deaths = slot.quick_deaths + 1 if never_worked else 0
             wait_s = BACKOFF_S[min(slot.quick_deaths, len(BACKOFF_S) - 1)]
             slot.pid, slot.start_at_s = None, time.monotonic() + wait_s
             if not self._stopping:

@@ -16,4 +16,5 @@ LADDER = Agent(
     perform=perform,
     conclude=conclude,
     poison=dead_letter,
+    drains=False,
 )

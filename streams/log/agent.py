@@ -48,6 +48,7 @@ class Agent:
     perform: Perform | None = None
     conclude: Conclude | None = None
     state: Callable[[State], Any] = same_state
+    drains: bool = True  # whether a stopping worker waits a while for what is in work
     expires_ms: Callable[[bytes, bytes], int | None] | None = None
     may_write: frozenset[Topic] = field(init=False)
 

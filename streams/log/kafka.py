@@ -101,7 +101,7 @@ class KafkaLog:
         stores, self._stores = list(self._stores.values()), {}
         for store in stores:
             await asyncio.get_running_loop().run_in_executor(self._thread, store.close)
-        self._thread.shutdown(wait=True)
+        await asyncio.to_thread(self._thread.shutdown)
 
     # Told by the source
 

@@ -41,6 +41,10 @@ SWEEP_KEYS = 1_000
 IN_FLIGHT_OF_ALL_MAX = 80_000
 """Over all inlets: their marks go into one transaction, and the broker takes 512 KB of them."""
 
+RECORDS_OF_ALL_MAX, LEAST_RECORDS = 60_000, 200
+BYTES_OF_ALL_MAX, LEAST_BYTES = 128 * 1024 * 1024, 1024 * 1024
+"""Over all inlets, read and not committed; and what each may hold at the least."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -72,7 +76,7 @@ class Machine:
         self._finished = asyncio.Event()
         self._committed = asyncio.Event()  # pulses with every commit
         self._handing_out = False
-        self._in_flight_max = limits.in_flight_max
+        self._share_out(inlets=1)
         self._failure: BaseException | None = None
         self._last_commit_s = float("-inf")
 
@@ -90,6 +94,8 @@ class Machine:
 
     def hand_out(self) -> None:
         """Plan what waits, a few records of each inlet in turn, so that no topic and no partition starves another."""
+        if self.generation is None:
+            return  # between a revoke and the next assignment no effect is begun that may be somebody else's
         more = False
         for shard in self.shards.values():
             for inlet in shard.inlets.values():
@@ -167,11 +173,18 @@ class Machine:
             },
         }
 
+    def _share_out(self, inlets: int) -> None:
+        """What one inlet may hold, so that all of them together stay within what a worker may."""
+        share = max(1, inlets)
+        self._in_flight_max = min(self.limits.in_flight_max, max(1, IN_FLIGHT_OF_ALL_MAX // share))
+        self._records_max = min(self.limits.uncommitted_max, max(LEAST_RECORDS, RECORDS_OF_ALL_MAX // share))
+        self._bytes_max = min(self.limits.inlet_bytes_max, max(LEAST_BYTES, BYTES_OF_ALL_MAX // share))
+
     def _is_full(self, inlet: Inlet) -> bool:
-        return inlet.records >= self.limits.uncommitted_max or inlet.bytes >= self.limits.inlet_bytes_max
+        return inlet.records >= self._records_max or inlet.bytes >= self._bytes_max
 
     def _is_half_empty(self, inlet: Inlet) -> bool:
-        return inlet.records <= self.limits.uncommitted_max // 2 and inlet.bytes <= self.limits.inlet_bytes_max // 2
+        return inlet.records <= self._records_max // 2 and inlet.bytes <= self._bytes_max // 2
 
     # Outcomes are committed
 
@@ -252,8 +265,6 @@ class Machine:
             if self.epoch != epoch:
                 return  # the next assignment has come already
             marks = await self.log.marks([(topic, number) for number in numbers for topic in self.agent.reads])
-            if self.epoch != epoch:
-                return
             starts = {place: mark.offset if mark else await self.log.beginning(place) for place, mark in marks.items()}
             if self.epoch != epoch:
                 return
@@ -263,9 +274,11 @@ class Machine:
                 shard.drop()
             self.shards = kept
             self.generation = generation
-            self._in_flight_max = min(self.limits.in_flight_max, IN_FLIGHT_OF_ALL_MAX // max(1, len(marks)))
+            self._share_out(len(marks))
             for shard in dropped:
                 await self.log.close_shard(shard.number)
+        if self.epoch != epoch:
+            return
         log_line.info("shards.assigned", agent=self.agent.name, assigned=len(numbers), kept=len(kept), dropped=len(dropped))
         for inlet in self._inlets():
             inlet.forget_unplanned()
@@ -281,12 +294,12 @@ class Machine:
 
     def _begin_restoring(self, number: int, marks: Mapping[Partition, Mark | None], starts: Mapping[Partition, int]) -> None:
         task = self.restoring[number] = asyncio.create_task(self._restore(number, marks, starts))
+        task.add_done_callback(self._heed)
 
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._fail(error)
-
-        task.add_done_callback(ended)
+    def _heed(self, task: asyncio.Task[Any]) -> None:
+        """Nobody awaits this task: `run` raises what went wrong in it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     async def _restore(self, number: int, marks: Mapping[Partition, Mark | None], starts: Mapping[Partition, int]) -> None:
         store = await self.log.open(number)
@@ -321,16 +334,17 @@ class Machine:
 
     async def revoked(self) -> None:
         """Everything is taken away for a moment: commit what is finished under the old generation, then hold still."""
+        generation = self.generation
         await self._stop_restoring()
-        if self.generation is None:
-            return
+        if generation is None or self.generation is not generation:
+            return  # nothing was held, or stopping took so long that the next assignment has come
         committing = asyncio.create_task(self.commit())
+        committing.add_done_callback(self._heed)
         await asyncio.wait([committing], timeout=self.limits.revoke_commit_s)
         if not committing.done():  # it goes on under the old generation; the next assignment waits until it is decided
             log_line.warning("revoke.commit_unfinished", agent=self.agent.name)
-        elif (error := committing.exception()) is not None:
-            self._fail(error)
-        self.generation = None
+        if self.generation is generation:
+            self.generation = None
 
     def lost(self) -> None:
         """The group gave our shards away without asking. What comes back untouched is kept: its marks tell."""
@@ -350,7 +364,9 @@ class Machine:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + drain_s
         while loop.time() < deadline_s and (
-            not self._committer.is_idle() or any(i.working for i in self._inlets()) or any(s.finished for s in self.shards.values())
+            not self._committer.is_idle()
+            or (self.agent.drains and any(i.working for i in self._inlets()))
+            or any(s.finished for s in self.shards.values())
         ):
             if self.generation is None or not await self.commit():
                 await asyncio.sleep(self.limits.retry_pause_s)

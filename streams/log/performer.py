@@ -109,7 +109,7 @@ class Performer:
             shard.state.change(unit, outcome.changes)
         if unit.waits_for:
             unit.waits_for = tuple(other for other in unit.waits_for if not other.clear)
-        if unit.waits_for and not unit.counted:
+        if unit.waits_for and not unit.counted and unit.record is not None:
             unit.counted = True
             unit.inlet.working += 1
         unit.clear = not unit.waits_for

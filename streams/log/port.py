@@ -1,4 +1,4 @@
-"""The seam between the machine and the log: Kafka in `kafka.py`, a simulated one in `simulated.py`."""
+"""The seam between the machine and the log: Kafka in `kafka.py`, a simulated one in `simulated/`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -22,6 +22,10 @@ ASK_TIMEOUT_S = 10.0
 READ_MAX = 10_000
 READ_S = 0.05
 PROGRESS_EVERY_S = 2.0
+ASK_PAUSE_S = 0.2
+REFUSED = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False)
@@ -85,8 +89,9 @@ class Restorer:
 
     async def beginning(self, topic: str, partition: int) -> int:
         """The first offset that there is."""
+        place = TopicPartition(topic, partition)
         low, _ = await asyncio.get_running_loop().run_in_executor(
-            self._thread, lambda: self._consumer.get_watermark_offsets(TopicPartition(topic, partition), ASK_TIMEOUT_S)
+            self._thread, asked_until_answered, f"{topic}-{partition}", lambda: self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S)
         )
         return int(low)
 
@@ -130,14 +135,8 @@ class Restorer:
     # On the thread
 
     def _marks(self, partitions: Sequence[tuple[str, int]]) -> list[Mark | None]:
-        while True:
-            try:
-                committed = self._consumer.committed([TopicPartition(topic, number) for topic, number in partitions], ASK_TIMEOUT_S)
-                break
-            except KafkaException as error:
-                if error.args[0].fatal():
-                    raise Fatal(f"asking for committed offsets: {error.args[0].str()}") from error
-                log_line.warning("marks.asked_again", reason=error.args[0].str())
+        places = [TopicPartition(topic, number) for topic, number in partitions]
+        committed = asked_until_answered("committed offsets", lambda: self._consumer.committed(places, ASK_TIMEOUT_S))
         for place in committed:
             if place.error is not None:
                 raise Fatal(f"asking for the committed offset of {place.topic}-{place.partition}: {place.error.str()}")
@@ -149,7 +148,7 @@ class Restorer:
         A committed reader's end is the last stable offset, and would miss a transaction that is being decided.
         """
         started_s = time.monotonic()
-        ends = self._ends([request.shard for request in requests])
+        ends = asked_until_answered(self._changelog, lambda: self._ends([request.shard for request in requests]))
         restoring: dict[int, Restoring] = {}
         for request in requests:
             store, next_offset = open_store(self._folder / str(request.shard), self._options, self._cluster_id, self._topic_id)
@@ -184,8 +183,10 @@ class Restorer:
             first = self._consumer.poll(READ_S)
             messages: list[Any] = [first, *self._consumer.consume(READ_MAX, 0)] if first is not None else []
             for message in messages:
-                work = restoring.get(message.partition())
                 error = message.error()
+                if error is not None and (error.fatal() or error.code() == KafkaError._FATAL):
+                    raise Fatal(f"restoring {self._changelog}: {error.str()}")
+                work = restoring.get(message.partition())
                 if work is None:
                     continue
                 if error is None:
@@ -194,8 +195,6 @@ class Restorer:
                     work.restored += 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     work.next_offset = max(work.next_offset, message.offset())
-                elif error.fatal():
-                    raise Fatal(f"restoring {self._changelog}-{work.request.shard}: {error.str()}")
                 else:
                     log_line.warning("restore.read_failed", changelog=self._changelog, reason=error.str())
             for work in restoring.values():
@@ -225,6 +224,19 @@ class Restorer:
     def checkpoint(self, next_offset: int) -> Checkpoint:
         """For a store that is at `next_offset` now."""
         return Checkpoint(self._cluster_id, self._topic_id, next_offset, int(time.time() * 1000))
+
+
+def asked_until_answered(what: str, ask: Callable[[], Answer]) -> Answer:
+    """Ask the cluster again while it is away for a passing reason; what it refuses for good ends the process."""
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.fatal() or cause.code() in REFUSED:
+                raise Fatal(f"asking for {what}: {cause.str()}. Check what this worker's user may read") from error
+            log_line.warning("cluster.asked_again", what=what, reason=cause.str())
+            time.sleep(ASK_PAUSE_S)
 
 
 def _resolve(opened: "asyncio.Future[RocksStore]", store: RocksStore) -> None:

@@ -102,19 +102,30 @@ class Source:
     def read_from(self, epoch: int, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
         """Read these from now on, and nothing else, unless `epoch` is over."""
         places = [self._place(partition, offset) for partition, offset in positions.items()]
-        self._thread.submit(self._read_from, epoch, places, [self._place(partition, None) for partition in paused])
+        self._submit(self._read_from, epoch, places, [self._place(partition, None) for partition in paused])
 
     def resume(self, epoch: int, partition: Partition, offset: int | None) -> None:
         """Read on from where it was paused; `offset` where nothing was read of it yet."""
-        self._thread.submit(self._resume, epoch, self._place(partition, offset), offset is not None)
+        self._submit(self._resume, epoch, self._place(partition, offset), offset is not None)
 
     def pause(self, epoch: int, partition: Partition) -> None:
         """Read no more of it for now."""
-        self._thread.submit(self._pause, epoch, self._place(partition, None))
+        self._submit(self._pause, epoch, self._place(partition, None))
 
     def _place(self, partition: Partition, offset: int | None) -> TopicPartition:
         topic, number = partition
         return TopicPartition(self._names[topic], number) if offset is None else TopicPartition(self._names[topic], number, offset)
+
+    def _submit(self, call: Callable[..., None], *arguments: Any) -> None:
+        """A job that nobody waits for: its failure ends the process at the next read."""
+
+        def run() -> None:
+            try:
+                call(*arguments)
+            except Exception as error:  # noqa: BLE001 - a partition that is silently not read is the worst that can happen
+                self._failure = Fatal(f"{call.__name__.strip('_').replace('_', ' ')} {arguments[1:]}: {error}")
+
+        self._thread.submit(run)
 
     async def _job(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._thread, call, *arguments)
@@ -131,6 +142,8 @@ class Source:
         epoch = self._epoch
         first = self._consumer.poll(POLL_S)
         messages: list[Any] = [] if first is None else [first, *self._consumer.consume(READ_MAX, 0)]
+        for message in messages:
+            self._end_if_fatal(message.error())  # told once only, perhaps together with a rebalance
         if epoch != self._epoch:
             return Batch(self._epoch, ())  # read across a rebalance: positions are given anew, so it is read again
         topics = self._topics
@@ -143,12 +156,14 @@ class Source:
             ],
         )
 
+    def _end_if_fatal(self, error: KafkaError | None) -> None:
+        if error is not None and (error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)):
+            raise Fatal(f"the group refuses this worker: {error.str()}. The process ends; a restarted one goes on from the log")
+
     def _check(self, message: Any) -> bool:
         """Judge an error that came in place of a record. Never a record."""
         error: KafkaError = message.error()
         where = f"{message.topic()}-{message.partition()}@{message.offset()}" if message.topic() else "the cluster"
-        if error.fatal():
-            raise Fatal(f"reading {where}: {error.str()}. The process ends; a restarted one goes on from the log")
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise PositionLost(
                 f"reading {where}: {error.str()}. Records were deleted before they were read, or the topic was made anew. "
@@ -195,6 +210,7 @@ class Source:
 
     def _read_from(self, epoch: int, places: list[TopicPartition], paused: list[TopicPartition]) -> None:
         if epoch == self._epoch:
+            self._clear_pauses()  # one may have come between the assignment and its positions
             self._consumer.assign(places)
             if paused:
                 self._pause_all(paused)
@@ -202,13 +218,10 @@ class Source:
     def _resume(self, epoch: int, place: TopicPartition, seek: bool) -> None:
         if epoch != self._epoch:
             return
-        try:
-            self._consumer.resume([place])
-            self._paused.discard((place.topic, place.partition))
-            if seek:
-                self._seek(place)  # to where it is: without it, the first fetch after a resume is a second late
-        except KafkaException as error:
-            self._failure = Fatal(f"resuming {place.topic}-{place.partition} at {place.offset}: {error.args[0].str()}")
+        self._consumer.resume([place])
+        self._paused.discard((place.topic, place.partition))
+        if seek:
+            self._seek(place)  # to where it is: without it, the first fetch after a resume is a second late
 
     def _seek(self, place: TopicPartition) -> None:
         """A partition just assigned is not ready for it at once."""

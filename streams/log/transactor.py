@@ -12,6 +12,10 @@ from streams.log.records import Write
 from topology.topics import Topic
 
 STEP_TIMEOUT_S = 10.0
+MESSAGE_BYTES_MAX = 1_048_576
+"""What topics take; records are kept below it by `record_bytes_max`."""
+
+RETRY_PAUSE_S = 0.05
 INIT_TIMEOUT_S = 60.0
 INIT_PATIENCE_S = 0.05
 LINGER_MS = 5
@@ -67,6 +71,7 @@ class Transactor:
             "batch.size": batch_bytes,  # a topic's limit is for a batch: small records too large together would be refused
             "partitioner": "murmur2_random",  # as Java's producers place keys
             "queue.buffering.max.messages": 1_000_000,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
         }
         self._producer = connected(self._configuration)
         self._checkpoints: dict[int, int] = {}
@@ -132,8 +137,12 @@ class Transactor:
             messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in values.items()]
             messages[-1]["callback"] = self._remember_checkpoint
             while messages:
-                sent = self._producer.produce_batch(self._changelog, messages, partition=shard)
-                messages = messages[sent:]
+                self._producer.produce_batch(self._changelog, messages, partition=shard)  # it raises nothing: each message tells
+                messages = [message for message in messages if "_error" in message]
+                for message in messages:
+                    error = message.pop("_error")
+                    if error.code() != KafkaError._QUEUE_FULL:
+                        raise KafkaException(error)
                 if messages:
                     self._producer.poll(0.01)
 
@@ -148,6 +157,7 @@ class Transactor:
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise self._abort(error) from error
+                time.sleep(RETRY_PAUSE_S)
 
     def _abort(self, error: KafkaException) -> LogError:
         """End the transaction and tell what its failure means."""
@@ -174,3 +184,4 @@ class Transactor:
                     raise Fatal(
                         f"a transaction could not be aborted: {cause.str()}. The process ends; a restarted one goes on from the log"
                     ) from error
+                time.sleep(RETRY_PAUSE_S)

@@ -53,7 +53,9 @@ def committable(finished: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         return finished, []
     inside: set[Any] = set(finished)
     while True:
-        waiting = [unit for unit in finished if unit in inside and not all(other.taken or other in inside for other in unit.waits_for)]
-        if not waiting:
+        before = len(inside)
+        for unit in finished:  # in order: a chain of units that waited one for another falls in one pass
+            if unit in inside and not all(other.taken or other in inside for other in unit.waits_for):
+                inside.discard(unit)
+        if len(inside) == before:
             return [unit for unit in finished if unit in inside], [unit for unit in finished if unit not in inside]
-        inside.difference_update(waiting)
