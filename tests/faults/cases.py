@@ -157,10 +157,10 @@ def kill_leader(run: Run, chance: random.Random, fault: Fault) -> None:
     time.sleep(chance.uniform(0.1, 0.5))
     os.kill(node.pid, signal.SIGKILL)
     time.sleep(chance.uniform(1, 3))
-    run.wait_until_working(90)
+    run.wait_until_working(180)
     broker.start_node(folder, node.id)
     time.sleep(3)
-    run.wait_until_working(90)
+    run.wait_until_working(180)
 
 
 def faults() -> dict[str, Fault]:

@@ -152,7 +152,7 @@ class Run:
             time.sleep(0.01)
         return True
 
-    def wait_until_working(self, timeout_s: float = 60) -> None:
+    def wait_until_working(self, timeout_s: float = 120) -> None:
         """Until every partition of both pipelines has given output since now."""
         before = dict(self.watcher.last_s)
         deadline_s = time.monotonic() + timeout_s

@@ -9,7 +9,7 @@ from tests.faults.prove import run_fault
 from topology import broker as brokers
 from topology.broker import Broker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 ON_ONE_BROKER = [name for name, fault in faults().items() if fault.brokers == 1]
 SEED = 20_261_118
