@@ -56,7 +56,7 @@ class AgentService(faust.Service):
     async def _handle(self, stream: Any) -> None:
         async for batch in stream:
             try:
-                self.machine.offer(batch.epoch, batch.records)
+                self.machine.offer(batch.epoch, batch.records, batch.ends)
             except Exception as error:  # Faust would go on with the next batch, and what is in this one would be passed over
                 self._failed(error)
                 raise
@@ -64,7 +64,7 @@ class AgentService(faust.Service):
     async def on_start(self) -> None:
         """Join the group."""
         await self._log.start(self.machine)
-        self._running = [self._watch(self._read), self._watch(self.machine.run), self._watch(self.machine.sweep)]
+        self._running = [self._watch(self._read), self._watch(self.machine.run), self._watch(self.machine.keep)]
         log_line.info("agent.started", agent=self._agent.name)
 
     def _watch(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -79,7 +79,7 @@ class AgentService(faust.Service):
     async def _read(self) -> None:
         while True:
             batch = await self._log.read()
-            if batch.records:
+            if batch.records or batch.ends:
                 await self._channel.put(batch)  # type: ignore[arg-type]  # what is put comes out: Faust calls it an event
 
     async def drain(self) -> None:

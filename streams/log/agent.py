@@ -37,6 +37,7 @@ class Agent:
     conclude(task, result, state, now_ms)  pure: the unit's Outcome
     poison(record, reason, now_ms)         pure: the Outcome of a record that the others could not take
     expires_ms(key, value)                 pure: when a state entry is to be forgotten, if ever
+    tick(state, now_ms)                    pure: once a second for each shard, what its state asks for without a record
     """
 
     name: str
@@ -50,6 +51,7 @@ class Agent:
     state: Callable[[State], Any] = same_state
     drains: bool = True  # whether a stopping worker waits a while for what is in work
     expires_ms: Callable[[bytes, bytes], int | None] | None = None
+    tick: Callable[[Any, int], Outcome] | None = None
     may_write: frozenset[Topic] = field(init=False)
 
     def __post_init__(self) -> None:

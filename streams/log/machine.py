@@ -35,7 +35,9 @@ TURN_RECORDS = 64
 FULL_WAIT_S = 0.1
 """How long reading waits for a commit to make room, before it pauses what is full."""
 
-SWEEP_EVERY_S = 1.0
+NOTE_ENDS_S = 60.0
+"""How often the ends of idle logs are committed; the shortest retention is days."""
+
 SWEEP_KEYS = 1_000
 
 IN_FLIGHT_OF_ALL_MAX = 80_000
@@ -57,6 +59,8 @@ class Limits:
     commit_interval_s: float = 0.02
     retry_pause_s: float = 0.05
     revoke_commit_s: float = 1.0
+    keep_every_s: float = 1.0
+    note_ends_every_s: float = NOTE_ENDS_S
 
 
 class Machine:
@@ -82,14 +86,20 @@ class Machine:
 
     # Records come in
 
-    def offer(self, epoch: int, records: Sequence[Record]) -> None:
-        """Take records in the order they were read. What an earlier assignment read is dropped: positions were given anew since."""
+    def offer(self, epoch: int, records: Sequence[Record], ends: Sequence[tuple[Topic, int, int]] = ()) -> None:
+        """Take records in the order they were read, and where the log ended then.
+
+        What an earlier assignment read is dropped: positions were given anew since.
+        """
         if epoch != self.epoch:
             return
         for record in records:
             shard = self.shards.get(record.partition)
             if shard is not None:
                 shard.inlets[record.topic].admit(record)
+        for topic, number, end in ends:
+            if (shard := self.shards.get(number)) is not None:
+                shard.inlets[topic].end = end
         self.hand_out()
 
     def hand_out(self) -> None:
@@ -224,17 +234,33 @@ class Machine:
             self.hand_out()
         return done
 
-    # What is over its age is forgotten
+    # What happens without a record
 
-    async def sweep(self) -> None:
-        """Walk through every store, a little each second, and write tombstones for what has expired."""
-        if self.agent.expires_ms is None:
-            return
+    async def keep(self) -> None:
+        """Every second: let the agent act on what its state or the time asks for, and forget a little of what has expired.
+
+        Every minute: commit how far idle logs were read, so that their positions outlive what retention deletes.
+        """
         places: dict[int, bytes] = {}
+        loop = asyncio.get_running_loop()
+        noted_s = loop.time()
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.sleep(self.limits.keep_every_s)
+            if self.generation is None:
+                continue
+            notes = loop.time() - noted_s >= self.limits.note_ends_every_s
+            noted_s = loop.time() if notes else noted_s
             for shard in list(self.shards.values()):
-                places[shard.number] = self._sweep_some(shard, places.get(shard.number, b""))
+                self._performer.tick(shard)
+                if self.agent.expires_ms is not None:
+                    places[shard.number] = self._sweep_some(shard, places.get(shard.number, b""))
+                if notes:
+                    self._note_ends(shard)
+
+    def _note_ends(self, shard: Shard) -> None:
+        for inlet in shard.inlets.values():
+            if inlet.reach_end():
+                self._performer.finish(Unit(inlet, None), NOTHING)
 
     def _sweep_some(self, shard: Shard, place: bytes) -> bytes:
         """Forget what has expired among the next keys; where to go on from, or the beginning after the end."""

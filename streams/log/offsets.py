@@ -47,6 +47,14 @@ class Offsets:
         self.unfinished[offset] = None
         return True
 
+    def reach(self, end: int) -> None:
+        """Everything up to `end` was read and handed out: what lies between the last record and there are markers of transactions."""
+        self.position = max(self.position, end)
+
+    def is_behind(self) -> bool:
+        """Whether nothing is unfinished and a commit now would name a later offset than the last one did."""
+        return not self.unfinished and (self.known is None or max(self.position, self._inherited_high) > self.known.offset)
+
     def finish(self, offset: int) -> None:
         """The record's last Outcome goes into the next commit."""
         del self.unfinished[offset]

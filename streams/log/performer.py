@@ -53,6 +53,18 @@ class Performer:
         for work in planned:
             self._begin(Unit(inlet, record, seen, handout), work)
 
+    def tick(self, shard: Shard) -> None:
+        """Let the agent act without a record, where it has anything to do by itself."""
+        if self._agent.tick is None:
+            return
+        try:
+            outcome = self._agent.tick(shard.reading, self._world.now_ms())
+            seen = shard.state.seen()
+            if outcome is not NOTHING:
+                self.finish(Unit(next(iter(shard.inlets.values())), None, seen), outcome)
+        except Exception as error:  # noqa: BLE001 - it acts on its own state: no record is to blame, and nobody else would hear of it
+            self._failed(error)
+
     def _checked(self, record: Record, planned: Planned, now_ms: int) -> Planned:
         """What a plan changes is refused like an Outcome, before anyone has seen it."""
         for work in () if isinstance(planned, Outcome) else planned:
@@ -101,6 +113,8 @@ class Performer:
         shard = unit.inlet.shard
         if outcome is not NOTHING:
             refused = self._refusal(outcome)
+            if refused is not None and unit.record is None:
+                raise Fatal(f"{self._agent.name} asked, without a record, for what can never be written: {refused}")
             if refused is not None and unit.record is not None:
                 log_line.error("outcome.refused", agent=self._agent.name, record=unit.record.reference, reason=refused)
                 outcome = self._agent.poison(unit.record, refused, self._world.now_ms())

@@ -15,7 +15,7 @@ from topology.topics import Topic
 class Inlet:
     """One topic's partition: records that were read and wait their turn, and the offsets of those handed out."""
 
-    __slots__ = ("bytes", "offsets", "paused", "queue", "records", "shard", "topic", "working")
+    __slots__ = ("bytes", "end", "offsets", "paused", "queue", "records", "shard", "topic", "working")
 
     def __init__(self, shard: "Shard", topic: Topic, offsets: Offsets) -> None:
         self.shard = shard
@@ -26,6 +26,7 @@ class Inlet:
         self.bytes = 0
         self.working = 0  # handed out to work that takes time; bounded by what a commit's metadata can name
         self.paused = False
+        self.end = 0  # how far the log has been read: behind the last record lie markers, which are no records
 
     def admit(self, record: Record) -> None:
         """A record was read."""
@@ -38,8 +39,16 @@ class Inlet:
         self.records -= 1
         self.bytes -= len(record.value or b"")
 
+    def reach_end(self) -> bool:
+        """Take the end of the log for the position where nothing waits; whether that is worth a commit."""
+        if self.queue or self.end <= self.offsets.position:
+            return False
+        self.offsets.reach(self.end)
+        return self.offsets.is_behind()
+
     def forget_unplanned(self) -> None:
         """What waits here is read again, from the first record that was not handed out."""
+        self.end = 0
         while self.queue:
             self.release(self.queue.popleft())
         self.paused = False

@@ -29,6 +29,7 @@ class Batch(NamedTuple):
 
     epoch: int
     records: Sequence[Record]
+    ends: Sequence[tuple[Topic, int, int]] = ()  # topic, partition, and the offset at which nothing more was there
 
 
 class Listener(Protocol):
@@ -74,6 +75,7 @@ class Source:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # positions are always given; one that retention has deleted must be told to a person
                 "isolation.level": "read_committed",
+                "enable.partition.eof": True,  # tells where the log ends, behind the markers of transactions
                 "partition.assignment.strategy": "range",  # the one that puts partition p of every topic on the same worker
                 "fetch.wait.max.ms": 50,
                 "queued.max.messages.kbytes": 16 * 1024,
@@ -147,22 +149,24 @@ class Source:
         if epoch != self._epoch:
             return Batch(self._epoch, ())  # read across a rebalance: positions are given anew, so it is read again
         topics = self._topics
-        return Batch(
-            epoch,
-            [
-                Record(topics[m.topic()], m.partition(), m.offset(), m.key(), m.value(), m.headers() or (), m.timestamp()[1])
-                for m in messages
-                if m.error() is None or self._check(m)
-            ],
-        )
+        ends: list[tuple[Topic, int, int]] = []
+        records = [
+            Record(topics[m.topic()], m.partition(), m.offset(), m.key(), m.value(), m.headers() or (), m.timestamp()[1])
+            for m in messages
+            if m.error() is None or self._check(m, ends)
+        ]
+        return Batch(epoch, records, ends)
 
     def _end_if_fatal(self, error: KafkaError | None) -> None:
         if error is not None and (error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)):
             raise Fatal(f"the group refuses this worker: {error.str()}. The process ends; a restarted one goes on from the log")
 
-    def _check(self, message: Any) -> bool:
+    def _check(self, message: Any, ends: list[tuple[Topic, int, int]]) -> bool:
         """Judge an error that came in place of a record. Never a record."""
         error: KafkaError = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            ends.append((self._topics[message.topic()], message.partition(), message.offset()))
+            return False
         where = f"{message.topic()}-{message.partition()}@{message.offset()}" if message.topic() else "the cluster"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise PositionLost(

@@ -24,6 +24,10 @@ NEVER_TAKEN = frozenset(
 )
 
 
+FLUSH_S = 0.5
+"""How long a transaction's records are waited for before its commit, which waits too but tells of a failure first. A flush does not."""
+
+
 def connected(configuration: Mapping[str, Any]) -> Producer:
     """A producer that has fenced its older self, and ended what that left open.
 
@@ -95,7 +99,7 @@ class Transactor:
                 TopicPartition(self._name(topic), partition, mark.offset, mark.metadata) for topic, partition, mark in transaction.positions
             ]
             producer.send_offsets_to_transaction(offsets, transaction.generation, STEP_TIMEOUT_S)
-            producer.flush(STEP_TIMEOUT_S)
+            producer.flush(FLUSH_S)
         except KafkaException as error:
             raise self._abort(error) from error
         self._commit()
@@ -113,10 +117,10 @@ class Transactor:
             left = len(self._producer)
         except KafkaException as error:
             refused, left = [error.args[0]], 0
-        self._abort_until_done()
         if any(error.code() in NEVER_TAKEN for error in refused):
             self._begin_anew()
             return False
+        self._abort_until_done()
         if refused or left:
             raise Aborted(f"asking which record is refused: {refused[0].str() if refused else 'no answer'}")
         return True
@@ -164,14 +168,19 @@ class Transactor:
         cause: KafkaError = error.args[0]
         if cause.fatal():
             return Fatal(f"the broker refuses this worker for good: {cause.str()}. The process ends; a restarted one goes on from the log")
-        self._abort_until_done()
         if cause.code() in NEVER_TAKEN:
             self._begin_anew()
             return Unwritable(cause.str())
+        self._abort_until_done()
         return Aborted(f"{cause.name()}: {cause.str()}")
 
     def _begin_anew(self) -> None:
-        """A refused record leaves a gap in its producer's sequence, and the next transactions would fail for that."""
+        """Leave a producer that a record was refused to: the gap in its sequence would fail its next transactions.
+
+        Its transaction is aborted by the broker when the new one says who it is. The old one would abort only after the transaction's
+        time is over (it waits for records that the gap holds back), and that is when the broker fences it.
+        """
+        self._producer.purge()
         self._producer = connected(self._configuration)
 
     def _abort_until_done(self) -> None:

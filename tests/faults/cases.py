@@ -17,6 +17,7 @@ FREEZE_S = 8.0
 """Longer than the session of 6 s."""
 
 COMMIT_POINTS = ("commit-begins", "commit-written", "commit-decides", "commit-decided", "commit-stored")
+GUESTS_MAX = 8
 REBALANCE_POINTS = ("revoke-begins", "revoke-ends", "assign-begins", "assign-ends")
 
 
@@ -88,18 +89,29 @@ def kill_in_restore(run: Run, chance: random.Random, fault: Fault) -> None:
 
 
 def kill_in_rebalance(run: Run, chance: random.Random, fault: Fault) -> None:
-    """kill -9 inside a rebalance callback, while another worker joins and dies too."""
+    """kill -9 inside a rebalance callback, while other workers join and die too: as many as it takes."""
     name = chance.choice(sorted(run.processes))
     run.leave(name)
     run.start(name, f"{chance.choice(REBALANCE_POINTS)}:{chance.randint(1, 3)}:SIGKILL")
     time.sleep(chance.uniform(0.3, 1.5))
-    joined = f"joined-{fault.kills}"
-    run.start(joined)
-    fault.note("in_callback", float(run.wait_for_second_life(name, 5)))
+    guests = invite_until(run, fault, lambda: run.wait_for_second_life(name, 4))
     fault.kills += 1
-    run.kill(joined)
-    run.leave(joined)
+    for guest in guests:
+        run.kill(guest)
+        run.leave(guest)
     run.wait_until_working()
+
+
+def invite_until(run: Run, fault: Fault, struck: Callable[[], bool]) -> list[str]:
+    """Let one worker after another join, each a rebalance for the others, until the armed one was struck in its callback."""
+    guests: list[str] = []
+    for turn in range(GUESTS_MAX):
+        guests.append(f"joined-{len(fault.figures.get('rebalances', []))}-{turn}")
+        run.start(guests[-1])
+        if struck():
+            fault.note("rebalances", turn + 1)
+            return guests
+    raise AssertionError(f"{GUESTS_MAX} rebalances did not bring the armed worker to its fault; the logs are in {run.folder}")
 
 
 def freeze(run: Run, chance: random.Random, fault: Fault) -> None:
@@ -119,17 +131,19 @@ def freeze_in_revoke(run: Run, chance: random.Random, fault: Fault) -> None:
     run.start(name, f"{chance.choice(['revoke-begins', 'revoke-ends'])}:{chance.randint(1, 2)}:SIGSTOP")
     run.wait_until_working()
     pid = run.pid(name)
-    joined = f"joined-{len(fault.figures.get('in_callback', []))}"
-    run.start(joined)
-    deadline_s = time.monotonic() + 5
+    guests = invite_until(run, fault, lambda: stops_within(pid, 4))
+    time.sleep(FREEZE_S)
+    os.kill(pid, signal.SIGCONT)
+    for guest in guests:
+        run.leave(guest)
+    run.wait_until_working()
+
+
+def stops_within(pid: int, seconds: float) -> bool:
+    deadline_s = time.monotonic() + seconds
     while time.monotonic() < deadline_s and not is_stopped(pid):
         time.sleep(0.02)
-    fault.note("in_callback", float(is_stopped(pid)))
-    time.sleep(FREEZE_S)
-    if is_stopped(pid):
-        os.kill(pid, signal.SIGCONT)
-    run.leave(joined)
-    run.wait_until_working()
+    return is_stopped(pid)
 
 
 def is_stopped(pid: int) -> bool:
@@ -143,7 +157,9 @@ def join_and_leave(run: Run, chance: random.Random, fault: Fault) -> None:
     """A worker joins, works, and leaves; its place is free when its session is over."""
     name = f"guest-{chance.randrange(10**6)}"
     run.start(name)
-    time.sleep(chance.uniform(1, 3))
+    run.wait_until_given_work(name)
+    run.wait_until_working()
+    time.sleep(chance.uniform(0, 2))
     run.leave(name)
     run.wait_until_working()
 

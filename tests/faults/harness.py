@@ -152,6 +152,16 @@ class Run:
             time.sleep(0.01)
         return True
 
+    def wait_until_given_work(self, name: str, timeout_s: float = 60) -> None:
+        """Until both agents of a worker have been assigned partitions."""
+        deadline_s, log = time.monotonic() + timeout_s, self.folder / f"{name}.log"
+        while time.monotonic() < deadline_s:
+            lines = [line for line in log.read_text().splitlines() if "shards.assigned" in line and '"assigned":0' not in line]
+            if all(any(f'"{agent}"' in line for line in lines) for agent in (COUNTING.name, EFFECT.name)):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{name} was given no partitions within {timeout_s} s; {self._why()}")
+
     def wait_until_working(self, timeout_s: float = 120) -> None:
         """Until every partition of both pipelines has given output since now."""
         before = dict(self.watcher.last_s)

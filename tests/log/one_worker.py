@@ -14,9 +14,10 @@ from streams.log.agent import Agent
 from streams.log.machine import Limits, Machine
 from streams.log.offsets import Mark
 from streams.log.port import Partition, Transaction
-from streams.log.records import Headers, Outcome, Record, Write
+from streams.log.records import Headers, Outcome, Record, Work, Write
 from streams.log.simulated.cluster import Cluster, Entry, Generation, Group, Member
 from streams.log.simulated.log import Faults, Gate, SimulatedLog, SimulatedStore
+from streams.log.state import State
 from tests.pipelines import IN, OUT, REFUSED
 from topology.topics import Topic, changelog
 
@@ -42,6 +43,22 @@ AGENT = Agent("tested", [IN], [OUT, REFUSED], changelog("tested"), pass_on, refu
 
 def agent(**others: Any) -> Agent:
     return replace(AGENT, **others)
+
+
+def plan_work(record: Record, state: State, now_ms: int) -> list[Work[Any]]:
+    return [Work((record.key, record.value))]
+
+
+async def perform_work(task: tuple[bytes, bytes], world: Any) -> bytes:
+    await world.work(task[1])
+    return task[1]
+
+
+def conclude_work(task: tuple[bytes, bytes], result: bytes, state: State, now_ms: int) -> Outcome:
+    return Outcome([Write(OUT, task[0], result)])
+
+
+WORKING = agent(plan=plan_work, perform=perform_work, conclude=conclude_work)
 
 
 class DrivenWorld:
@@ -124,7 +141,7 @@ class OneWorker:
 
     async def start(self) -> None:
         self.running = asyncio.create_task(self.machine.run())
-        self._tasks = [self.running, asyncio.create_task(self.log.read(self.machine)), asyncio.create_task(self.machine.sweep())]
+        self._tasks = [self.running, asyncio.create_task(self.log.read(self.machine)), asyncio.create_task(self.machine.keep())]
         await self.balance()
 
     async def balance(self) -> None:

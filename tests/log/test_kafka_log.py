@@ -61,6 +61,7 @@ class Ground:
     kafka: dict[str, Any]
     world: DrivenWorld = field(default_factory=DrivenWorld)
     working: "asyncio.Task[None] | None" = None
+    note_ends_every_s: float = 1e9
 
     def connection(self) -> Connection:
         return Connection(self.settings, self.kafka, "w1", self.folder, Cache(8 * 1024 * 1024))
@@ -126,21 +127,23 @@ async def running(ground: Ground, of: Agent) -> AsyncIterator["asyncio.Task[None
     """An agent at work in this process, less its Faust channel; it stops where it stands when the test is through."""
     connection = ground.connection()
     log = await asyncio.to_thread(KafkaLog, of, connection)
-    machine = Machine(of, ground.world, log, connection.writer(), limits(ground.settings))
+    bounds = replace(limits(ground.settings), keep_every_s=0.1, note_ends_every_s=ground.note_ends_every_s)
+    machine = Machine(of, ground.world, log, connection.writer(), bounds)
 
     async def read() -> None:
         while True:
             batch = await log.read()
-            machine.offer(batch.epoch, batch.records)
+            machine.offer(batch.epoch, batch.records, batch.ends)
 
     await log.start(machine)
-    working, reading = asyncio.create_task(machine.run()), asyncio.create_task(read())
+    working, reading, keeping = (asyncio.create_task(work) for work in (machine.run(), read(), machine.keep()))
     ground.working = working
     try:
         yield working
     finally:
         reading.cancel()
-        await asyncio.wait([reading])
+        keeping.cancel()
+        await asyncio.wait([reading, keeping])
         await machine.stop(drain_s=0)
         working.cancel()
         await asyncio.wait([working])
@@ -223,6 +226,23 @@ async def test_a_committed_offset_that_is_gone_while_the_state_is_there_stops_th
         assert isinstance(task.exception(), PositionLost)
         assert "offsets reset" in str(task.exception())
     assert ground.values(OUT) == [b"once"]
+
+
+async def test_the_end_of_an_idle_log_is_committed_and_outlives_what_retention_deletes(ground: Ground) -> None:
+    """Behind the last record lies a transaction's marker: a position before it is gone once retention has passed the marker."""
+    producer = Producer({**ground.kafka, "transactional.id": f"{ground.settings.topic_prefix}someone"})
+    producer.init_transactions(PATIENCE_S)
+    ground.send_in_transaction(producer, [b"a", b"b"])
+    ground.note_ends_every_s = 0.2
+    async with running(ground, COUNTED):
+        await ground.until_marked(3)
+    place = TopicPartition(ground.name(IN), 0, -1)  # up to its end
+    deleted = ground.admin.delete_records([place])[place].result(PATIENCE_S)
+    assert deleted.low_watermark == 3
+    async with running(ground, COUNTED):
+        ground.send_in_transaction(producer, [b"c"])
+        await ground.until_marked(5)
+    assert ground.values(OUT) == [b"a", b"b", b"c"]
 
 
 # What the broker does not take

@@ -1,4 +1,4 @@
-"""The machine on the simulated log: what happens to records that cannot be handled, to too many of them, and to old state."""
+"""The machine on the simulated log: what happens to records that cannot be handled and to too many of them."""
 
 import asyncio
 import random
@@ -16,29 +16,13 @@ from streams.log.simulated.cluster import Cluster
 from streams.log.simulated.log import READ_MAX, Faults
 from streams.log.state import State
 from tests.log.conftest import LogLines
-from tests.log.one_worker import Disk, agent, one_worker, pass_on, refuse
+from tests.log.one_worker import WORKING, Disk, agent, conclude_work, one_worker, pass_on, perform_work, plan_work, refuse
 from tests.pipelines import IN, OUT, REFUSED
 from topology.topics import Topic
 
 SMALL = Topic("small", "Takes less than the machine allows.", "key", None, record_bytes_max=1_000)
 UNDECLARED = Topic("undeclared", "Nobody said that it is written.", "key", None)
 POISON = b"poison"
-
-
-def plan_work(record: Record, state: State, now_ms: int) -> list[Work[Any]]:
-    return [Work((record.key, record.value))]
-
-
-async def perform_work(task: tuple[bytes, bytes], world: Any) -> bytes:
-    await world.work(task[1])
-    return task[1]
-
-
-def conclude_work(task: tuple[bytes, bytes], result: bytes, state: State, now_ms: int) -> Outcome:
-    return Outcome([Write(OUT, task[0], result)])
-
-
-WORKING = agent(plan=plan_work, perform=perform_work, conclude=conclude_work)
 
 
 def spoilt(function: Callable[..., Any], error: Exception) -> Callable[..., Any]:
@@ -344,50 +328,6 @@ def test_while_the_broker_refuses_every_commit_memory_is_bounded_and_then_all_is
             worker.log.aborts_everything = False
             await worker.until(lambda: worker.offset() == len(names))
             assert worker.values(OUT) == names
-
-    simulate(program())
-
-
-# State that is over its age
-
-
-def test_what_has_expired_is_forgotten_with_tombstones_and_the_rest_stays() -> None:
-    def plan(record: Record, state: State, now_ms: int) -> Outcome:
-        return Outcome((), [(record.value or b"", b"%d" % (now_ms + (1_000 if record.value == b"brief" else 3_600_000)))])
-
-    async def program() -> None:
-        disk = Disk()
-        async with one_worker(agent(plan=plan, expires_ms=lambda key, value: int(value)), disk=disk) as worker:
-            worker.send(b"brief", b"long")
-            await worker.until(lambda: worker.offset() == 2)
-            await worker.until(lambda: worker.state()[b"brief"] is None)
-            assert worker.state()[b"long"] is not None
-            await worker.until(lambda: b"brief" not in disk[0].values)
-            assert disk[0].values[b"\x00born/in"] == b"1"
-            tombstones = len(worker.committed(worker.agent.changelog))
-            await worker.until_quiet()
-            assert len(worker.committed(worker.agent.changelog)) == tombstones
-
-    simulate(program())
-
-
-def test_what_expires_while_it_is_renewed_is_not_forgotten() -> None:
-    """The stored value is over its age; the newer one is finished and waits for its commit."""
-
-    def plan(record: Record, state: State, now_ms: int) -> Outcome:
-        return Outcome((), [(b"only", b"%d" % (now_ms + int(record.value or b"")))])
-
-    async def program() -> None:
-        async with one_worker(agent(plan=plan, expires_ms=lambda key, value: int(value))) as worker:
-            worker.send(b"5000")
-            await worker.until(lambda: worker.offset() == 1)
-            worker.log.aborts_everything = True
-            worker.send(b"3600000")
-            await asyncio.sleep(10)
-            worker.log.aborts_everything = False
-            await worker.until(lambda: worker.offset() == 2)
-            await worker.until_quiet()
-            assert worker.state()[b"only"] is not None
 
     simulate(program())
 

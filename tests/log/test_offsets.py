@@ -166,6 +166,16 @@ class OnePartition(RuleBasedStateMachine):
                 worker.in_flight.append(offset)
 
     @rule()
+    def reach_the_end(self) -> None:
+        """The log is told to end here, once its last record has been handed out."""
+        worker = self.worker
+        if all(offset < worker.read_to for offset in self.log):
+            worker.offsets.reach(self.end)
+            worker.read_to = max(worker.read_to, self.end)
+            if not worker.in_flight:
+                assert worker.offsets.is_behind() == (self.committed.offset < self.end)
+
+    @rule()
     def read_again(self) -> None:
         """A rebalance gave the partition back untouched: what was handed out stays in flight, and nothing is handed out twice."""
         worker = self.worker

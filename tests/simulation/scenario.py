@@ -62,7 +62,12 @@ async def scenario(agent: Agent, seed: int) -> Report:
         return worlds[-1]
 
     faults = Faults(abort=chance.choice([0, 0.1, 0.3]), lost_answer=chance.choice([0, 0.2]), step_ms_max=chance.choice([1, 5, 20]))
-    limits = Limits(in_flight_max=chance.choice([3, 20, 800]), uncommitted_max=chance.choice([10, 100, 5000]))
+    limits = Limits(
+        in_flight_max=chance.choice([3, 20, 800]),
+        uncommitted_max=chance.choice([10, 100, 5000]),
+        keep_every_s=chance.choice([1, 5]),
+        note_ends_every_s=10,
+    )
     system = System(agent, PARTITIONS, HOSTS, seed, world, faults, limits)
     for host in system.hosts:
         host.start()

@@ -13,6 +13,7 @@ from streams.log.offsets import Mark
 from streams.log.port import Partition, Transaction
 from streams.log.records import Record, Write
 from streams.log.simulated.cluster import Cluster, Generation, Place
+from topology.topics import Topic
 
 READ_MAX = 40
 
@@ -137,7 +138,8 @@ class SimulatedLog:
             self._wake.clear()
             await machine.room()
             await self._step()
-            machine.offer(self._assigned, list(self._next_records()))
+            records = list(self._next_records())
+            machine.offer(self._assigned, records, list(self._ends()))
             if any(
                 position < self._cluster.stable_end((topic.name, n))
                 for (topic, n), position in self._reading.items()
@@ -157,6 +159,11 @@ class SimulatedLog:
                 yield Record(topic, number, entry.offset, entry.key, entry.value, entry.headers, entry.timestamp_ms)
             stable = min(position + count, self._cluster.stable_end(place))
             self._reading[partition] = max(self._reading[partition], stable)
+
+    def _ends(self) -> Iterator[tuple[Topic, int, int]]:
+        for (topic, number), position in self._reading.items():
+            if position == self._cluster.stable_end((topic.name, number)):
+                yield topic, number, position
 
     # Asked by the machine
 

@@ -79,6 +79,7 @@ class Host:
         machine = Machine(system.agent, world, log, f"{self.name}.{next(self.epochs)}", system.limits)
         self.log, self.machine = log, machine
         process.run(log.read(machine))
+        process.run(machine.keep())
         system.join(self)
         try:
             await machine.run()
