@@ -1,7 +1,10 @@
 """One Kafka transaction at a time: records, changelog and offsets become true together, or not at all."""
 
+import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -24,11 +27,14 @@ NEVER_TAKEN = frozenset(
 )
 
 
+ANSWER_TIMEOUT_S = 5.0
+"""How long records and offsets may take to be taken. A new producer then finds the leader and the coordinator that this one does not."""
+
 FLUSH_S = 0.5
-"""How long a transaction's records are waited for before its commit, which waits too but tells of a failure first. A flush does not."""
+"""How long a transaction's records are waited for before asking whether one was refused: a flush waits on for those behind it."""
 
 
-def connected(configuration: Mapping[str, Any]) -> Producer:
+def connected(configuration: Mapping[str, Any], patience_s: float) -> Producer:
     """A producer that has fenced its older self, and ended what that left open.
 
     While the broker still ends it, librdkafka waits half a second before it asks again. A new producer asks at once, so a
@@ -36,7 +42,7 @@ def connected(configuration: Mapping[str, Any]) -> Producer:
     """
     who = configuration["transactional.id"]
     producer = Producer({**configuration, "log_level": 3})
-    deadline_s = time.monotonic() + INIT_TIMEOUT_S
+    deadline_s = time.monotonic() + patience_s
     while time.monotonic() < deadline_s:
         try:
             producer.init_transactions(INIT_PATIENCE_S)
@@ -48,7 +54,7 @@ def connected(configuration: Mapping[str, Any]) -> Producer:
                 raise Fatal(f"beginning as transactional producer {who}: {cause.str()}") from error
         else:
             return producer
-    raise Fatal(f"beginning as transactional producer {who}: the broker did not answer in {INIT_TIMEOUT_S:.0f} s")
+    raise Fatal(f"beginning as transactional producer {who}: the broker did not answer in {patience_s:.0f} s")
 
 
 class Transactor:
@@ -77,8 +83,9 @@ class Transactor:
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": MESSAGE_BYTES_MAX,
         }
-        self._producer = connected(self._configuration)
+        self._producer = connected(self._configuration, INIT_TIMEOUT_S)
         self._checkpoints: dict[int, int] = {}
+        self._refused: list[KafkaError] = []
 
     def write(self, transaction: Transaction) -> Mapping[int, int]:
         """Commit a transaction; by shard, the offset after its last changelog record.
@@ -98,35 +105,64 @@ class Transactor:
             offsets = [
                 TopicPartition(self._name(topic), partition, mark.offset, mark.metadata) for topic, partition, mark in transaction.positions
             ]
-            producer.send_offsets_to_transaction(offsets, transaction.generation, STEP_TIMEOUT_S)
-            producer.flush(FLUSH_S)
+            self._send_offsets(offsets, transaction.generation)
+            self._deliver()
         except KafkaException as error:
             raise self._abort(error) from error
         self._commit()
         return self._checkpoints
 
+    def _send_offsets(self, offsets: list[TopicPartition], generation: Any) -> None:
+        """Add the offsets; on a thread of its own, for the call may not return when the group's coordinator has died.
+
+        Its timeout is not kept (librdkafka's issues 5456 and 5511). The thread and the producer are left behind then.
+        """
+        answer: SimpleQueue[KafkaException | None] = SimpleQueue()
+
+        def send(producer: Producer) -> None:
+            try:
+                producer.send_offsets_to_transaction(offsets, generation, ANSWER_TIMEOUT_S)
+                answer.put(None)
+            except KafkaException as error:
+                answer.put(error)
+
+        threading.Thread(target=send, args=[self._producer], name="send-offsets", daemon=True).start()
+        try:
+            error = answer.get(timeout=ANSWER_TIMEOUT_S + 1)
+        except Empty:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group's coordinator did not take the offsets")) from None
+        if error is not None:
+            raise error
+
     def probe(self, writes: Sequence[tuple[int, Write]]) -> bool:
         """Whether the broker takes these records; none of them is ever read by anyone."""
-        refused: list[KafkaError] = []
         try:
             self._producer.begin_transaction()
-            self._produce(writes, lambda error, _: refused.append(error) if error else None)
-            deadline_s = time.monotonic() + STEP_TIMEOUT_S
-            while len(self._producer) and not refused and time.monotonic() < deadline_s:
-                self._producer.poll(0.05)  # not a flush: that waits out its time for what a failed transaction never sends
-            left = len(self._producer)
+            self._produce(writes)
+            self._deliver()
         except KafkaException as error:
-            refused, left = [error.args[0]], 0
-        if any(error.code() in NEVER_TAKEN for error in refused):
-            self._begin_anew()
-            return False
+            why = self._abort(error)
+            if isinstance(why, Unwritable):
+                return False
+            raise why from error
         self._abort_until_done()
-        if refused or left:
-            raise Aborted(f"asking which record is refused: {refused[0].str() if refused else 'no answer'}")
         return True
 
-    def _produce(self, writes: Sequence[tuple[int, Write]], told: Callable[[KafkaError | None, Any], None] | None = None) -> None:
-        produce, name = self._producer.produce, self._name
+    def _deliver(self) -> None:
+        """Wait until the broker has every record of the transaction; a commit that still has to deliver some can hang in librdkafka."""
+        left = self._producer.flush(FLUSH_S)
+        deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+        while left and not self._refused and time.monotonic() < deadline_s:
+            self._producer.poll(0.05)
+            left = len(self._producer)
+        if self._refused:
+            raise KafkaException(self._refused[0])
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records were not taken in {ANSWER_TIMEOUT_S:.0f} s"))
+
+    def _produce(self, writes: Sequence[tuple[int, Write]]) -> None:
+        produce, name, told = self._producer.produce, self._name, self._remember_refusal
+        self._refused.clear()
         for shard, write in writes:
             partition = shard if write.partition is None else write.partition
             while True:
@@ -150,6 +186,10 @@ class Transactor:
                 if messages:
                     self._producer.poll(0.01)
 
+    def _remember_refusal(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._refused.append(error)
+
     def _remember_checkpoint(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self._checkpoints[message.partition()] = message.offset() + 1
@@ -171,17 +211,21 @@ class Transactor:
         if cause.code() in NEVER_TAKEN:
             self._begin_anew()
             return Unwritable(cause.str())
-        self._abort_until_done()
+        if cause.code() == KafkaError._TIMED_OUT:
+            self._begin_anew()
+        else:
+            self._abort_until_done()
         return Aborted(f"{cause.name()}: {cause.str()}")
 
     def _begin_anew(self) -> None:
-        """Leave a producer that a record was refused to: the gap in its sequence would fail its next transactions.
+        """Leave a producer whose transaction cannot be ended by itself. The broker ends it when the new one says who it is.
 
-        Its transaction is aborted by the broker when the new one says who it is. The old one would abort only after the transaction's
-        time is over (it waits for records that the gap holds back), and that is when the broker fences it.
+        A record that was refused leaves a gap in its producer's sequence, which would fail its next transactions. It would abort
+        only after the transaction's time is over (it waits for records that the gap holds back), and that is when the broker
+        fences it. And a producer that met a broker before it died may go on waiting for it, though others lead in its place.
         """
         self._producer.purge()
-        self._producer = connected(self._configuration)
+        self._producer = connected(self._configuration, math.inf)
 
     def _abort_until_done(self) -> None:
         while True:
