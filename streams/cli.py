@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from streams.delivery.subscriptions_cli import subscriptions_app
 from streams.errors import HooklineError
 from streams.log.offsets_cli import offsets_app
 from streams.logs import configure_logs
@@ -17,6 +18,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(broker_app, name="broker")
 app.add_typer(topology_app, name="topology")
 app.add_typer(offsets_app, name="offsets")
+app.add_typer(subscriptions_app, name="subscriptions")
 
 
 @app.command()

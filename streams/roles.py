@@ -1,13 +1,24 @@
-"""Which agents a role runs. A role of the flow whose agents do not exist yet is not here, and is refused by name."""
+"""Which agents a role runs, and with what. A role of the flow whose agents do not exist yet is not here, and is refused by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from typing import Any
 
+from streams.delivery.agent import deliver, delivering, subscriptions_of
+from streams.delivery.subscription import Subscriptions
 from streams.errors import ConfigurationError
 from streams.ladder.agent import LADDER
-from streams.log.agent import Agent
+from streams.log.agent import Agent, World
+from streams.settings import Settings
+from streams.worker import system_world
 from topology.flow import ROLES
 
-AGENTS: dict[str, Sequence[Agent]] = {"ladder": [LADDER], "view": []}
+AGENTS: "dict[str, Callable[[Equipment], Sequence[Agent]]]" = {
+    "deliver": lambda equipment: [deliver(equipment.settings, equipment.subscriptions)],
+    "ladder": lambda equipment: [LADDER],
+    "view": lambda equipment: [],
+}
 
 
 def chosen(names: str | None) -> tuple[str, ...]:
@@ -26,6 +37,20 @@ def chosen(names: str | None) -> tuple[str, ...]:
     return roles
 
 
-def agents_of(roles: Sequence[str]) -> list[Agent]:
-    """Their agents, in order."""
-    return [agent for role in roles for agent in AGENTS[role]]
+class Equipment:
+    """The agents of some roles in one worker, and the world that they share."""
+
+    def __init__(self, roles: Sequence[str], settings: Settings, kafka: Mapping[str, Any]) -> None:
+        self.settings: Settings = settings
+        self._kafka = kafka
+        self._delivers = "deliver" in roles
+        self.agents = [agent for role in roles for agent in AGENTS[role](self)]
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """The table that deliveries are made from; only a worker that delivers needs the keys to its secrets."""
+        return subscriptions_of(self.settings)
+
+    def world(self) -> AbstractAsyncContextManager[World]:
+        """Where their effects happen."""
+        return delivering(self.settings, self._kafka, self.subscriptions) if self._delivers else system_world()

@@ -10,12 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from streams import roles
+from streams.delivery.keys import keyring
 from streams.errors import HooklineError, TopologyDrift
 from streams.settings import Settings
 from streams.supervisor import Life, Supervisor
 from streams.view.server import serving
 from streams.worker import no_page, run_worker
-from topology import broker, cluster, cluster_admin, docker, reach
+from topology import broker, cluster, cluster_admin, docker, flow, reach
 from topology.flow import TOPICS
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -37,6 +38,8 @@ def say(line: str) -> None:
 def run(settings: Settings, names: str | None, workers: int, apply_topology: bool) -> None:
     """Run roles in worker processes until Ctrl-C or SIGTERM."""
     chosen, began_s = roles.chosen(names), time.monotonic()
+    if flow.DELIVER.name in chosen:
+        keyring(settings)  # a missing key is told here once, and not by workers that end one after another
     started = in_child(start_cluster, settings)
     try:
         in_child(prepare_topics, settings, started.servers, apply_topology or started.ours or not settings.bootstrap_servers)
@@ -46,9 +49,9 @@ def run(settings: Settings, names: str | None, workers: int, apply_topology: boo
             # One process has the view: the others would fight for its port.
             mine = [role for role in chosen if role != "view" or life.worker == 1]
             page = serving if "view" in mine else no_page
-            run_worker(
-                roles.agents_of(mine), settings, started.servers, settings.state_dir / f"worker-{life.worker}", life.ready, page=page
-            )
+            equipment = roles.Equipment(mine, settings, settings.kafka(started.servers))
+            folder = settings.state_dir / f"worker-{life.worker}"
+            run_worker(equipment.agents, settings, started.servers, folder, life.ready, equipment.world, page)
 
         Supervisor(work, workers, on_ready=lambda addresses: tell_ready(started.servers, addresses, time.monotonic() - began_s)).run()
     finally:

@@ -56,6 +56,30 @@ class Settings(BaseSettings):
     )
     warm_stores_max: int = Field(64, ge=0, description="Local files of lost partitions that are kept as a warm start.")
 
+    # Deliveries
+    secret_keys: SecretStr | None = Field(
+        None,
+        description="Keys that signing secrets are encrypted under, as id:base64,id2:base64, the newest first; the same for all processes. "
+        "Unset: with a local broker, one is made in the state folder.",
+    )
+    allow_loopback: bool = Field(False, description="Let webhooks go to this machine, over http too: for tests and demonstrations.")
+    time_scale: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Divides every delay of the ladder and of the schedules: for tests and demonstrations.",
+    )
+
+    events_remembered_h: int = Field(
+        168, ge=1, description="How long a second event of the same source and id is recognised, after the first was delivered."
+    )
+    posts_in_flight_max: int = Field(
+        512, ge=2, description="Posts of a worker under way at once; half of them for endpoints that have not shown to be quick."
+    )
+    idle_connections_max: int = Field(100, ge=0, description="Connections to merchants that are kept open, in all.")
+    idle_connections_per_endpoint_max: int = Field(10, ge=0, description="And for each of them.")
+    idle_connection_s: float = Field(90, gt=0, description="And for so long.")
+
     # What people see
     http_host: str = Field("127.0.0.1", description="Where the API and dashboard listen.")
     http_port: int = Field(8080, ge=0, le=65_535, description="Their port; 0 takes a free one.")

@@ -54,7 +54,7 @@ DELIVER = Role(
     "Posts each event to the subscriptions that want it, and decides what happens after each answer.",
     reads=(t.EVENTS, t.DELIVERIES),
     tables=(t.SUBSCRIPTIONS,),
-    writes=(t.DELIVERIES, t.DELIVERY_STATUS, t.DLQ, t.OPERATIONAL_EVENTS, t.SUBSCRIPTIONS, *RUNG_TOPICS),
+    writes=(t.EVENTS, t.DELIVERIES, t.DELIVERY_STATUS, t.DLQ, t.OPERATIONAL_EVENTS, t.SUBSCRIPTIONS, *RUNG_TOPICS),
     changelog=t.CHANGELOG_DELIVER,
     effect="POST to the merchant's endpoint",
 )

@@ -1,6 +1,9 @@
 """Proves to the official npm library, as merchants run it on Node, that our Standard Webhooks verify.
 
-Run: python -m tests.interop.npm (needs node, npm and, the first time, the npm registry)
+Run: python -m tests.interop.npm
+
+It needs node and npm, and the first time the registry that npm is configured for. It ends with 1 if a check fails, and with 3 if it
+could not check anything. The library has no ed25519, so those signatures are verified by Node's own crypto, as a merchant would.
 """
 
 import json
@@ -9,20 +12,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from streams.delivery.payload import LATEST, body_of
 from streams.delivery.profiles import PROFILES
 from streams.delivery.sealing import new_secret, public_key_of
 from streams.delivery.signing import Signer, signing_secret
 
+LIBRARY = "standardwebhooks@1"
+INSTALL_TIMEOUT_S, JUDGE_TIMEOUT_S = 300, 60
+NOT_CHECKED = 3
 CACHE = Path.home() / ".cache" / "hookline" / "npm"
 STYLE = PROFILES["standard"]
 OLD, NEW, OTHER = (new_secret("hmac-sha256", bytes([n]) * 32) for n in (1, 2, 3))
 PRIVATE = new_secret("ed25519", bytes(range(32)))
 BODY = body_of("evt_1", "payin.success", 1_700_000_000_000, '{"name": "Zoë", "amount": 1.10}'.encode(), LATEST, 3)
 
-# The library knows no ed25519, so that one is checked by Node's own crypto with the raw key in its DER wrapping.
+# Node takes a raw ed25519 key only in its DER wrapping.
 JUDGE = """
 const { Webhook } = require("standardwebhooks");
 const crypto = require("node:crypto");
@@ -73,33 +79,44 @@ def cases() -> list[dict[str, Any]]:
     ]
 
 
+def cannot(reason: str) -> NoReturn:
+    """End without a verdict."""
+    print(f"interop: {reason}", file=sys.stderr)
+    sys.exit(NOT_CHECKED)
+
+
 def installed() -> str:
     """Have the library in the cache, and give its version."""
     package = CACHE / "node_modules" / "standardwebhooks" / "package.json"
     if not package.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE), "standardwebhooks@1"], check=True, timeout=300)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(CACHE), LIBRARY]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
+        if done.returncode:
+            cannot(f"npm could not install {LIBRARY}:\n{done.stderr}\nSee whether it reaches its registry: npm ping")
     version: str = json.loads(package.read_text())["version"]
     return version
 
 
+def judged(asked: list[dict[str, Any]]) -> list[bool]:
+    """Have Node say of each case whether it verifies."""
+    command = ["node", "-e", JUDGE]
+    done = subprocess.run(command, cwd=CACHE, input=json.dumps(asked), capture_output=True, text=True, timeout=JUDGE_TIMEOUT_S, check=False)
+    if done.returncode:
+        cannot(f"node failed: is it version 18 or newer? (node --version)\n{done.stderr}")
+    verdicts: list[bool] = json.loads(done.stdout)
+    return verdicts
+
+
 def main() -> None:
-    missing = [tool for tool in ("node", "npm") if not shutil.which(tool)]
-    if missing:
-        sys.exit(f"interop: {' and '.join(missing)} cannot be found: install Node.js 18 or newer")
-    version = installed()
-    asked = cases()
-    answered = subprocess.run(
-        ["node", "-e", JUDGE], cwd=CACHE, input=json.dumps(asked), capture_output=True, text=True, timeout=60, check=False
-    )
-    if answered.returncode:
-        sys.exit(f"interop: node failed:\n{answered.stderr}")
-    verdicts = json.loads(answered.stdout)
-    for each, verdict in zip(asked, verdicts, strict=True):
-        print(f"{'ok      ' if verdict == each['verifies'] else 'MISMATCH'}  {each['what']}")
-    wrong = sum(verdict != each["verifies"] for each, verdict in zip(asked, verdicts, strict=True))
-    print(f"npm standardwebhooks {version}: {len(asked) - wrong} of {len(asked)} as they must be")
-    sys.exit(1 if wrong else 0)
+    if missing := [tool for tool in ("node", "npm") if not shutil.which(tool)]:
+        cannot(f"{' and '.join(missing)} cannot be found. Install both: apt-get install nodejs npm")
+    version, asked = installed(), cases()
+    right = [verdict == each["verifies"] for each, verdict in zip(asked, judged(asked), strict=True)]
+    for each, is_right in zip(asked, right, strict=True):
+        print(f"{'ok' if is_right else 'MISMATCH':10}{each['what']}")
+    print(f"npm standardwebhooks {version}, and node:crypto for ed25519, which it has not: {sum(right)} of {len(right)} as they must be")
+    sys.exit(0 if all(right) else 1)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Clock:
 
 
 def new_system(seed: int) -> System:
-    return System(LADDER, 2, 2, seed, Clock, Faults(abort=0.1), Limits())
+    return System(LADDER, 2, 2, seed, Clock, Faults(abort=0.1), Limits(keep_every_s=60, note_ends_every_s=3_600))
 
 
 def put(system: System, name: bytes, due_in_ms: int) -> None:

@@ -192,7 +192,7 @@ class OnePartition(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        self.committed = self.next_mark()
+        self.committed = self.worker.offsets.known = self.next_mark()
         self.done |= self.worker.finished
         self.worker.finished = set()
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ COMMAND = [sys.executable, "-c", "from streams.cli import main; main()"]
 class Running:
     """A started `hookline run` and what it has said so far."""
 
-    def __init__(self, broker: Broker, prefix: str, folder: Path, *options: str) -> None:
+    def __init__(self, broker: Broker, prefix: str, folder: Path, *options: str, **others: str) -> None:
+        """Start it; `others` are settings beside the usual ones."""
         self.output = folder / "output.txt"
         self.folder = folder
         environment = {
@@ -38,6 +40,8 @@ class Running:
             "HOOKLINE_STATE_DIR": str(folder / "state"),
             "HOOKLINE_HTTP_PORT": "0",
             "HOOKLINE_PARTITIONS": "2",
+            "HOOKLINE_SECRET_KEYS": "k1:" + b64encode(bytes(32)).decode(),
+            **others,
             "PYTHONPATH": str(ROOT),
         }
         with self.output.open("wb") as output:
@@ -111,6 +115,14 @@ def test_a_configured_cluster_without_its_topics_is_told_apart_and_left_alone(br
 
     assert started.process.wait(60) == 1
     assert "hookline topology apply" in started.output.read_text()
+
+
+def test_a_bad_key_for_secrets_is_told_once_before_any_worker_is_started(broker: Broker, prefix: str, tmp_path: Path) -> None:
+    short = Running(broker, prefix, tmp_path, "--apply-topology", HOOKLINE_SECRET_KEYS="k1:dG9vIHNob3J0")
+
+    assert short.process.wait(60) == 1
+    assert "HOOKLINE_SECRET_KEYS" in short.output.read_text()
+    assert "starting 1 worker" not in short.output.read_text()
 
 
 @pytest.mark.parametrize(("role", "reason"), [("nobody", "there is no role 'nobody'"), ("payouts", "has no agent in this version")])

@@ -99,12 +99,20 @@ class System:
     """All hosts of one agent, their group, and the cluster."""
 
     def __init__(
-        self, agent: Agent, partitions: int, hosts: int, seed: int, world: Callable[[Process], World], faults: Faults, limits: Limits
+        self,
+        agent: Agent,
+        partitions: int,
+        hosts: int,
+        seed: int,
+        world: Callable[[Process], World],
+        faults: Faults,
+        limits: Limits,
+        cluster: Cluster | None = None,
     ) -> None:
-        """`world` makes a process's world, so that its effects end with it."""
+        """`world` makes a process's world, so that its effects end with it. Agents that feed each other share a cluster."""
         self.agent, self.world, self.faults, self.limits = agent, world, faults, limits
         self.chance = random.Random(seed)
-        self.cluster = Cluster()
+        self.cluster = cluster or Cluster()
         self.group = self.cluster.groups[agent.name] = Group(partitions)
         self.hosts = [Host(f"w{n}", self) for n in range(hosts)]
         self._balancing: asyncio.Task[None] | None = None

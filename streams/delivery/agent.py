@@ -1,0 +1,76 @@
+"""The deliver agent and what it works with: the wiring, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from streams.dead_letters import dead_letter
+from streams.delivery.brake import Brake
+from streams.delivery.client import Client
+from streams.delivery.handler import Deliverer
+from streams.delivery.keys import keyring
+from streams.delivery.lane import Gate
+from streams.delivery.state import ShardMemory, expires_ms
+from streams.delivery.subscription import Subscriptions
+from streams.log.agent import Agent
+from streams.log.table import Table
+from streams.settings import Settings
+from streams.world import SystemWorld
+from topology import flow, topics
+
+HOUR_MS = 3_600_000
+
+
+def subscriptions_of(settings: Settings) -> Subscriptions:
+    """An empty table, ready to be read into."""
+    return Subscriptions(keyring(settings), settings.time_scale)
+
+
+def deliver(settings: Settings, subscriptions: Subscriptions) -> Agent:
+    """The agent, on a table that is read before its first event."""
+    clock = SystemWorld()
+    deliverer = Deliverer(subscriptions, Brake(), settings.events_remembered_h * HOUR_MS)
+    return Agent(
+        flow.DELIVER.name,
+        reads=flow.DELIVER.reads,
+        writes=flow.DELIVER.writes,
+        changelog=topics.CHANGELOG_DELIVER,
+        plan=deliverer.plan,
+        perform=deliverer.perform,
+        conclude=deliverer.conclude,
+        poison=dead_letter,
+        state=lambda state: ShardMemory(state, clock),
+        expires_ms=expires_ms,
+        tick=deliverer.tick,
+    )
+
+
+class DeliveryWorld(SystemWorld):
+    """The real world, with what posts into it."""
+
+    def __init__(self, client: Client, gate: Gate) -> None:
+        super().__init__()
+        self.client, self.gate = client, gate
+
+
+@asynccontextmanager
+async def delivering(settings: Settings, kafka: Mapping[str, Any], subscriptions: Subscriptions) -> AsyncIterator[DeliveryWorld]:
+    """A world in which subscriptions are known and kept current, and connections to merchants are pooled."""
+    table = Table(topics.SUBSCRIPTIONS, settings, kafka, subscriptions.apply)
+    client = Client(
+        allow_loopback=settings.allow_loopback,
+        idle_max=settings.idle_connections_max,
+        idle_per_endpoint_max=settings.idle_connections_per_endpoint_max,
+        idle_s=settings.idle_connection_s,
+    )
+    try:
+        await table.load()
+        async with client, asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(table.follow())
+            yield DeliveryWorld(client, Gate(settings.posts_in_flight_max))
+            following.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await table.close()

@@ -1,0 +1,110 @@
+"""The order of an ordered subscription's resources: who waits behind whom, and whose turn comes next. Pure but for the shard's memory.
+
+While one delivery of a resource is under way or waits, the later ones are parked in the state; when it is through, the first of
+them goes back through the log. A paused subscription's deliveries are parked in the same way.
+"""
+
+import msgspec
+
+from streams.delivery import delivery as deliveries
+from streams.delivery.delivery import Delivery
+from streams.delivery.state import ShardMemory, Turn, entry_change, turn_change
+from streams.delivery.subscription import Subscription
+from streams.log.records import Change, Write
+
+DAY_MS = 24 * 3_600_000
+TURN_KEPT_MS = 30 * DAY_MS
+"""How long a quiet resource's sequence is remembered: as long as its events."""
+LOOKED_AT_ONCE = 500
+"""How many parked deliveries of a subscription are looked at in one turn."""
+
+
+def why_parked(delivery: Delivery, subscription: Subscription, memory: ShardMemory) -> str | None:
+    """Tell what a delivery waits for before it may be attempted: its subscription's pause, or its turn; None: for nothing."""
+    if subscription.state == "PAUSED":
+        return "PAUSED"
+    if not subscription.ordered or delivery.resource is None:
+        return None
+    if (subscription.id, delivery.resource) in memory.busy:
+        return "PARKED"
+    head = memory.turn(subscription.id, delivery.resource).head
+    if head is not None:
+        return None if head == name_of(delivery) else "PARKED"
+    return "PARKED" if memory.is_parked_before(delivery) else None
+
+
+def keep_head(
+    delivery: Delivery, subscription: Subscription, memory: ShardMemory, now_ms: int, changes: list[Change], held: bool = False
+) -> None:
+    """It stays the one that its resource waits for."""
+    if not subscription.ordered or delivery.resource is None:
+        return
+    turn = memory.turn(subscription.id, delivery.resource)
+    after = Turn(max(turn.next_sequence, (delivery.sequence or 0) + 1), name_of(delivery), held, now_ms + TURN_KEPT_MS)
+    changes.append(turn_change(subscription.id, delivery.resource, after))
+
+
+def go_on(
+    delivery: Delivery, subscription: Subscription | None, memory: ShardMemory, now_ms: int, writes: list[Write], changes: list[Change]
+) -> None:
+    """It is through: the next parked one of its resource has its turn."""
+    if delivery.resource is None or (subscription is not None and not subscription.ordered):
+        return
+    turn = memory.turn(delivery.subscription_id, delivery.resource)
+    first = next(memory.parked(delivery.subscription_id, delivery.resource), None)
+    head = None
+    if first is not None and (subscription is None or subscription.state != "PAUSED"):
+        head = name_of(first[1])
+        release(*first, now_ms, writes, changes)
+    after = Turn(max(turn.next_sequence, (delivery.sequence or 0) + 1), head, held=False, expires_ms=now_ms + TURN_KEPT_MS)
+    changes.append(turn_change(delivery.subscription_id, delivery.resource, after))
+
+
+def release_some(
+    subscription_id: str,
+    subscription: Subscription | None,
+    memory: ShardMemory,
+    now_ms: int,
+    writes: list[Write],
+    changes: list[Change],
+) -> bool:
+    """Whether something is still parked behind what was let go."""
+    released: set[str] = set()
+    left = False
+    for looked_at, (key, delivery) in enumerate(memory.parked(subscription_id)):
+        if looked_at == LOOKED_AT_ONCE:
+            return True
+        resource = delivery.resource
+        if resource is not None and subscription is not None and subscription.ordered:
+            turn = memory.turn(subscription_id, resource)
+            if resource in released or not _is_free(delivery, resource, subscription, turn, memory):
+                left = True
+                continue
+            released.add(resource)
+            after = Turn(turn.next_sequence, name_of(delivery), held=False, expires_ms=now_ms + TURN_KEPT_MS)
+            changes.append(turn_change(subscription_id, resource, after))
+        release(key, delivery, now_ms, writes, changes)
+    return left
+
+
+def _is_free(parked: Delivery, resource: str, subscription: Subscription, turn: Turn, memory: ShardMemory) -> bool:
+    """Whether nothing is before a resource's first parked one; a head may have ended while the subscription was not ordered."""
+    if (subscription.id, resource) in memory.busy:
+        return False
+    if turn.head is None or turn.head == name_of(parked):
+        return True
+    if turn.held:
+        return not subscription.holds_behind_dead_letter
+    return memory.is_over(f"{turn.head} {subscription.id}".encode())
+
+
+def name_of(delivery: Delivery) -> str:
+    """Names an event within its resource."""
+    return f"{delivery.source} {delivery.event_id}"
+
+
+def release(key: bytes, delivery: Delivery, now_ms: int, writes: list[Write], changes: list[Change]) -> None:
+    """Send a parked delivery back through the log."""
+    freed = msgspec.structs.replace(delivery, waits_for=None, due_ms=now_ms)
+    writes.append(deliveries.sent_on(freed, now_ms))
+    changes += [(key, None), entry_change(freed, "waits")]
