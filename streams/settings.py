@@ -34,6 +34,7 @@ class Settings(BaseSettings):
 
     # The topology
     topic_prefix: str = Field("", pattern=r"^[a-zA-Z0-9._-]*$", max_length=100, description="Put before every topic and group name.")
+    events_kept_days: int = Field(30, ge=1, description="How far back a merchant that was disabled can be given its events again.")
     partitions: int = Field(6, ge=1, le=1000, description="Partitions of every topic that is partitioned by merchant.")
     replication: int = Field(1, ge=1, le=9, description="Copies of each partition. 3 in production.")
 
@@ -73,6 +74,15 @@ class Settings(BaseSettings):
     events_remembered_h: int = Field(
         168, ge=1, description="How long a second event of the same source and id is recognised, after the first was delivered."
     )
+    disable_failures_max: int = Field(100, ge=1, description="More failed attempts in a row than this disable a subscription,")
+    disable_least_min: int = Field(60, ge=0, description="once they have lasted for so long (profile wf: at once).")
+    disable_tls_failures_max: int = Field(20, ge=1, description="As many TLS errors in a row disable it,")
+    disable_tls_least_h: int = Field(24, ge=0, description="once they have lasted for so long.")
+    brake_merchants_least: int = Field(
+        20, ge=1, le=10_000, description="Deliveries are held when, of at least so many merchants tried within the window,"
+    )
+    brake_fraction: float = Field(0.5, gt=0, le=1, description="this part could not be connected to: the fault is then ours.")
+    brake_window_s: int = Field(60, ge=5, description="And the window.")
     posts_in_flight_max: int = Field(
         512, ge=2, description="Posts of a worker under way at once; half of them for endpoints that have not shown to be quick."
     )

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from streams.settings import Settings
-from topology.topics import Topic
+from topology.topics import EVENTS, Topic
 
 DURABILITY = "min.insync.replicas"
 
@@ -106,7 +107,7 @@ def wanted(topics: Iterable[Topic], settings: Settings) -> tuple[Wanted, ...]:
             topic.on_cluster(settings.topic_prefix),
             topic.partitions(settings.partitions),
             copies,
-            topic.config(copies),
+            topic.config(copies, timedelta(days=settings.events_kept_days) if topic is EVENTS else None),
             topic.partitioned_by_merchant,
         )
         for topic in topics

@@ -55,15 +55,16 @@ class Topic:
         """Count its partitions: the common number, or one for what every worker reads whole."""
         return by_merchant if self.partitioned_by_merchant else 1
 
-    def config(self, replication: int) -> dict[str, str]:
-        """Derive the broker's settings, of which only these are ours to compare."""
+    def config(self, replication: int, retention: timedelta | None = None) -> dict[str, str]:
+        """Derive the broker's settings, of which only these are ours to compare; `retention` takes the place of the declared one."""
+        kept = retention or self.retention
         given = {
             "cleanup.policy": self.cleanup,
             "compression.type": "producer",
             "max.message.bytes": self.record_bytes_max,
             "message.timestamp.type": self.timestamps,
             "min.insync.replicas": max(1, replication - 1),
-            "retention.ms": None if self.cleanup == "compact" else _ms(self.retention) if self.retention else -1,
+            "retention.ms": None if self.cleanup == "compact" else _ms(kept) if kept else -1,
             "delete.retention.ms": _ms(self.tombstones) if self.cleanup == "compact" else None,
             "segment.ms": _ms(self.segment_age) if self.segment_age else None,
             "segment.bytes": self.segment_bytes,

@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streams.dead_letters import dead_letter
-from streams.delivery.brake import Brake
+from streams.delivery.brake import Brake, BrakeRule
 from streams.delivery.client import Client
 from streams.delivery.handler import Deliverer
 from streams.delivery.keys import keyring
 from streams.delivery.lane import Gate
+from streams.delivery.rules import DisableRule
 from streams.delivery.state import ShardMemory, expires_ms
 from streams.delivery.subscription import Subscriptions
 from streams.log.agent import Agent
@@ -19,18 +20,29 @@ from streams.settings import Settings
 from streams.world import SystemWorld
 from topology import flow, topics
 
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 def subscriptions_of(settings: Settings) -> Subscriptions:
     """An empty table, ready to be read into."""
-    return Subscriptions(keyring(settings), settings.time_scale)
+    rule = DisableRule(
+        settings.disable_failures_max,
+        settings.disable_least_min * MINUTE_MS,
+        settings.disable_tls_failures_max,
+        settings.disable_tls_least_h * HOUR_MS,
+    )
+    return Subscriptions(keyring(settings), settings.time_scale, rule)
+
+
+def brake_of(settings: Settings) -> Brake:
+    """What holds deliveries when the fault is ours."""
+    return Brake(BrakeRule(settings.brake_merchants_least, settings.brake_fraction, settings.brake_window_s * 1_000))
 
 
 def deliver(settings: Settings, subscriptions: Subscriptions) -> Agent:
     """The agent, on a table that is read before its first event."""
     clock = SystemWorld()
-    deliverer = Deliverer(subscriptions, Brake(), settings.events_remembered_h * HOUR_MS)
+    deliverer = Deliverer(subscriptions, brake_of(settings), settings.events_remembered_h * HOUR_MS)
     return Agent(
         flow.DELIVER.name,
         reads=flow.DELIVER.reads,

@@ -65,7 +65,8 @@ class Profile(msgspec.Struct, frozen=True):
     schedule: Schedule
     answer_timeout_ms: int
     connect_timeout_ms: int = 5 * SECOND_MS
-    disable_least_ms: int = HOUR_MS
+    disables_at_once: bool = False
+    """Whether too many failures in a row disable however quickly they came."""
 
     def __post_init__(self) -> None:
         missing = why_unverifiable(self.headers, self.signature)
@@ -136,7 +137,7 @@ _WF = Profile(
     signature=SignatureStyle("wf", "timestamp.body", prefix="v1=", carries_timestamp=True),
     schedule=Schedule((30 * SECOND_MS, 2 * MINUTE_MS, 10 * MINUTE_MS, 1 * HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS), "around", 0.1),
     answer_timeout_ms=30 * SECOND_MS,
-    disable_least_ms=0,
+    disables_at_once=True,
 )
 
 _STANDARD = Profile(

@@ -193,6 +193,11 @@ class DisableRule(msgspec.Struct, frozen=True):
         if self.failures_max < 1 or self.tls_failures_max < 1 or self.least_ms < 0 or self.tls_least_ms < 0:
             raise ValueError(f"{self} would disable a subscription that never failed: give counts of at least 1 and times of at least 0")
 
+    def scaled(self, scale: float, *, at_once: bool) -> "DisableRule":
+        """Divide its times as the delays of deliveries are divided; without the least time where failures disable at once."""
+        least_ms = 0 if at_once else int(self.least_ms / scale)
+        return msgspec.structs.replace(self, least_ms=least_ms, tls_least_ms=int(self.tls_least_ms / scale))
+
 
 def why_disable(streak: Streak, now_ms: int, rule: DisableRule) -> Literal["failures", "tls"] | None:
     """Tell why a streak disables its subscription, as its state's reason; None: it does not."""

@@ -18,6 +18,9 @@ OPERATIONAL_SOURCE = "hookline"
 """The source of the events that Hookline tells of itself; what becomes of their deliveries makes no further ones."""
 
 
+USUAL_RULE = DisableRule()
+
+
 class Subscription:
     """What a merchant wants delivered, where and how.
 
@@ -30,7 +33,7 @@ class Subscription:
         "trouble", "url", "version",
     )  # fmt: skip
 
-    def __init__(self, fields: Mapping[str, Any], keyring: Keyring, time_scale: float = 1.0) -> None:
+    def __init__(self, fields: Mapping[str, Any], keyring: Keyring, time_scale: float = 1.0, rule: DisableRule = USUAL_RULE) -> None:
         self.fields = fields
         self.id: str = fields["id"]
         self.merchant: str = fields["merchant"]
@@ -58,8 +61,7 @@ class Subscription:
         except (ConfigurationError, ValueError) as error:
             self.trouble = f"subscription {self.id} cannot be used: {error}"
         self.policy = Policy(self.profile.schedule.scaled(time_scale), fields["on_ambiguous"] == "DEAD_LETTER")
-        least_ms = int(self.profile.disable_least_ms / time_scale)
-        self.disable_rule = DisableRule(least_ms=least_ms, tls_least_ms=int(DisableRule().tls_least_ms / time_scale))
+        self.disable_rule = rule.scaled(time_scale, at_once=self.profile.disables_at_once)
 
     def wants(self, event: Event) -> bool:
         """Tell whether its patterns and filters take an event; operational ones are for those who asked for them by their flag."""
@@ -84,9 +86,10 @@ class Subscription:
 class Subscriptions:
     """The table of all subscriptions, as the log has it."""
 
-    def __init__(self, keyring: Keyring, time_scale: float = 1.0) -> None:
+    def __init__(self, keyring: Keyring, time_scale: float = 1.0, rule: DisableRule = USUAL_RULE) -> None:
         self._keyring = keyring
         self._time_scale = time_scale
+        self._rule = rule
         self.by_id: dict[str, Subscription] = {}
         self._by_merchant: dict[str, dict[str, Subscription]] = {}
 
@@ -106,7 +109,7 @@ class Subscriptions:
             raise MalformedRecord(f"the subscription {fields['id']!r} has the key {name!r}: they must be the same")
         if known is not None and known.revision > fields["revision"]:
             return
-        self.put(Subscription(fields, self._keyring, self._time_scale))
+        self.put(Subscription(fields, self._keyring, self._time_scale, self._rule))
 
     def put(self, subscription: Subscription) -> None:
         """Take in one that is ready."""

@@ -276,3 +276,10 @@ def test_a_failure_that_is_not_tls_ends_the_tls_run_only() -> None:
 def test_a_rule_that_disables_what_never_failed_is_refused(change: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="never failed"):
         msgspec.structs.replace(DisableRule(), **change)
+
+
+def test_a_rule_is_scaled_with_all_other_times_and_a_profile_may_do_without_the_least_one() -> None:
+    rule = DisableRule(50, 3_600_000, 10, 7_200_000)
+
+    assert rule.scaled(3_600, at_once=False) == DisableRule(50, 1_000, 10, 2_000)
+    assert rule.scaled(1, at_once=True) == DisableRule(50, 0, 10, 7_200_000)

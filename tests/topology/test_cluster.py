@@ -82,3 +82,10 @@ def test_what_is_wanted_follows_from_the_settings() -> None:
     assert (events.name, events.partitions, events.replication) == ("eu.events", 12, 3)
     assert (subscriptions.name, subscriptions.partitions) == ("eu.subscriptions", 1)
     assert events.config["min.insync.replicas"] == "2"
+
+
+def test_how_long_events_are_kept_is_a_setting_and_no_other_topic_heeds_it() -> None:
+    events, letters = wanted([topics.EVENTS, topics.DLQ], Settings(events_kept_days=2))
+
+    assert events.config["retention.ms"] == str(2 * 24 * 3_600_000)
+    assert letters.config["retention.ms"] == str(90 * 24 * 3_600_000)
