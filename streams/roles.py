@@ -8,7 +8,8 @@ from typing import Any
 from streams.delivery.agent import deliver, delivering, subscriptions_of
 from streams.delivery.subscription import Subscriptions
 from streams.errors import ConfigurationError
-from streams.ladder.agent import LADDER
+from streams.ladder.agent import ladder_agent
+from streams.ladder.rules import Ladder
 from streams.log.agent import Agent, World
 from streams.settings import Settings
 from streams.worker import system_world
@@ -16,7 +17,7 @@ from topology.flow import ROLES
 
 AGENTS: "dict[str, Callable[[Equipment], Sequence[Agent]]]" = {
     "deliver": lambda equipment: [deliver(equipment.settings, equipment.subscriptions)],
-    "ladder": lambda equipment: [LADDER],
+    "ladder": lambda equipment: [ladder_agent(Ladder(equipment.settings.time_scale))],
     "view": lambda equipment: [],
 }
 

@@ -66,9 +66,9 @@ class Settings(BaseSettings):
     allow_loopback: bool = Field(False, description="Let webhooks go to this machine, over http too: for tests and demonstrations.")
     time_scale: float = Field(
         1.0,
-        gt=0,
+        ge=1,
         allow_inf_nan=False,
-        description="Divides every delay of the ladder and of the schedules: for tests and demonstrations.",
+        description="Divides every delay of the ladder and of the schedules, for all roles alike: for tests and demonstrations.",
     )
 
     events_remembered_h: int = Field(

@@ -14,6 +14,7 @@ from streams.delivery.lane import Gate
 from streams.delivery.rules import DisableRule
 from streams.delivery.state import ShardMemory, expires_ms
 from streams.delivery.subscription import Subscriptions
+from streams.ladder.rules import Ladder
 from streams.log.agent import Agent
 from streams.log.table import Table
 from streams.settings import Settings
@@ -42,7 +43,8 @@ def brake_of(settings: Settings) -> Brake:
 def deliver(settings: Settings, subscriptions: Subscriptions) -> Agent:
     """The agent, on a table that is read before its first event."""
     clock = SystemWorld()
-    deliverer = Deliverer(subscriptions, brake_of(settings), settings.events_remembered_h * HOUR_MS)
+    ladder = Ladder(settings.time_scale)
+    deliverer = Deliverer(subscriptions, brake_of(settings), settings.events_remembered_h * HOUR_MS, ladder=ladder)
     return Agent(
         flow.DELIVER.name,
         reads=flow.DELIVER.reads,

@@ -10,9 +10,10 @@ from schemas.event import Event
 from streams.delivery.results import Answer, Result
 from streams.delivery.rules import describe, is_success
 from streams.ladder.handler import DUE, RETURN
-from streams.ladder.rules import next_hop
+from streams.ladder.rules import Ladder
 from streams.log.records import Record, Write
 from topology import topics
+from topology.topics import Topic
 
 Reference = Mapping[str, Any]
 
@@ -102,12 +103,19 @@ def attempt(delivery: Delivery, result: Result, at_ms: int, request_headers: Map
 # What is written about it
 
 
-def sent_on(delivery: Delivery, now_ms: int) -> Write:
+def sent_on(delivery: Delivery, ladder: Ladder, now_ms: int) -> Write:
     """To the rung where it waits until it is due, or straight back."""
     due_ms = delivery.due_ms or now_ms
-    rung = next_hop(due_ms, now_ms)
-    headers = ((DUE, b"%d" % due_ms), (RETURN, topics.DELIVERIES.name.encode()))
-    return Write(rung.topic if rung else topics.DELIVERIES, delivery.key, encode(delivery), headers)
+    return _sent(delivery, ladder.next_hop(due_ms, now_ms) or topics.DELIVERIES, due_ms)
+
+
+def sent_back(delivery: Delivery, now_ms: int) -> Write:
+    """Through the log without a wait."""
+    return _sent(delivery, topics.DELIVERIES, delivery.due_ms or now_ms)
+
+
+def _sent(delivery: Delivery, topic: Topic, due_ms: int) -> Write:
+    return Write(topic, delivery.key, encode(delivery), ((DUE, b"%d" % due_ms), (RETURN, topics.DELIVERIES.name.encode())))
 
 
 def status(delivery: Delivery, state: str, now_ms: int, *, reason: str | None = None, url: str | None = None) -> Write:

@@ -27,6 +27,7 @@ from streams.delivery.signing import SigningFailed
 from streams.delivery.state import Entry, Health, ShardMemory, entry_change, health_change, parked_key
 from streams.delivery.subscription import OPERATIONAL_SOURCE, Subscription, Subscriptions, changed, encoded
 from streams.delivery.tasks import Cancel, Park, Post, Posted, PutOff, Task, Unsendable
+from streams.ladder.rules import UNSCALED, Ladder
 from streams.log.records import NOTHING, Change, Outcome, Record, Work, Write
 from topology import topics
 
@@ -54,11 +55,19 @@ class DeliveryWorld(Clock, Protocol):
 class Deliverer:
     """The deliver agent's functions, on the table of subscriptions."""
 
-    def __init__(self, subscriptions: Subscriptions, brake: Brake, remembered_ms: int = 7 * DAY_MS, chance: random.Random | None = None):
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        brake: Brake,
+        remembered_ms: int = 7 * DAY_MS,
+        chance: random.Random | None = None,
+        ladder: Ladder = UNSCALED,
+    ) -> None:
         self._subscriptions = subscriptions
         self._brake = brake
         self._remembered_ms = remembered_ms
         self._chance = chance or random.Random()
+        self._ladder = ladder
 
     # Plan
 
@@ -183,7 +192,7 @@ class Deliverer:
             health_change(task.subscription.id, Health(health.streak, task.lane.pace.slots)),
         ]
         order.keep_head(delivery, task.subscription, memory, now_ms, changes)
-        return Outcome([deliveries.sent_on(delivery, now_ms), deliveries.status(delivery, "PENDING", now_ms)], changes)
+        return Outcome([deliveries.sent_on(delivery, self._ladder, now_ms), deliveries.status(delivery, "PENDING", now_ms)], changes)
 
     def _posted(self, subscription: Subscription, posted: Posted, memory: ShardMemory, now_ms: int) -> Outcome:
         result, before = posted.result, posted.delivery
@@ -219,7 +228,7 @@ class Deliverer:
         changes = [entry_change(delivery, "waits")]
         order.keep_head(delivery, subscription, memory, now_ms, changes)
         told = deliveries.status(delivery, "WAITING_RETRY", now_ms, reason=retry.reason, url=subscription.url)
-        return Outcome([deliveries.sent_on(delivery, now_ms), told], changes)
+        return Outcome([deliveries.sent_on(delivery, self._ladder, now_ms), told], changes)
 
     def _dead(self, delivery: Delivery, subscription: Subscription, reason: str, detail: str, memory: ShardMemory, now_ms: int) -> Outcome:
         delivery = msgspec.structs.replace(delivery, due_ms=None, waits_for=None)

@@ -106,5 +106,5 @@ def name_of(delivery: Delivery) -> str:
 def release(key: bytes, delivery: Delivery, now_ms: int, writes: list[Write], changes: list[Change]) -> None:
     """Send a parked delivery back through the log."""
     freed = msgspec.structs.replace(delivery, waits_for=None, due_ms=now_ms)
-    writes.append(deliveries.sent_on(freed, now_ms))
+    writes.append(deliveries.sent_back(freed, now_ms))
     changes += [(key, None), entry_change(freed, "waits")]

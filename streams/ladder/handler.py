@@ -1,10 +1,11 @@
 """Lets each waiting record go when its rung says so: to the next rung down, or back to where it is due."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from streams.errors import MalformedRecord
-from streams.ladder.rules import RUNG_OF, next_hop, wait_ms
+from streams.ladder.rules import Ladder
 from streams.log.records import Outcome, Record, Work, Write
 from streams.log.state import State
 from topology.flow import RETURNS
@@ -32,22 +33,29 @@ class Sleeper(Protocol):
         """Let time pass."""
 
 
-def plan(record: Record, state: State, now_ms: int) -> list[Work[Waiting]]:
-    """Wait for as long as the rung holds the record."""
-    headers = dict(record.headers)
-    due_ms, returns_to = _due(headers), _returns_to(headers)
-    return [Work(Waiting(record, due_ms, returns_to, wait_ms(RUNG_OF[record.topic], record.timestamp_ms, due_ms, now_ms)))]
+class Keeper:
+    """The ladder agent's functions, on a ladder of some scale."""
 
+    def __init__(self, ladder: Ladder) -> None:
+        self._ladder = ladder
 
-async def perform(waiting: Waiting, world: Sleeper) -> None:
-    """Let the time pass."""
-    await world.sleep(waiting.wait_ms / 1000)
+    def plan(self, record: Record, state: State, now_ms: int) -> Outcome | Sequence[Work[Waiting]]:
+        """Wait for as long as the rung holds the record; one that comes late goes on at once."""
+        headers = dict(record.headers)
+        due_ms, returns_to = _due(headers), _returns_to(headers)
+        wait_ms = self._ladder.wait_ms(record.topic, record.timestamp_ms, due_ms, now_ms)
+        waiting = Waiting(record, due_ms, returns_to, wait_ms)
+        return [Work(waiting)] if wait_ms else self.conclude(waiting, None, state, now_ms)
 
+    async def perform(self, waiting: Waiting, world: Sleeper) -> None:
+        """Let the time pass."""
+        await world.sleep(waiting.wait_ms / 1000)
 
-def conclude(waiting: Waiting, result: None, state: State, now_ms: int) -> Outcome:
-    """On to the next rung, or back; the record itself does not change."""
-    record, rung = waiting.record, next_hop(waiting.due_ms, now_ms)
-    return Outcome([Write(rung.topic if rung else waiting.returns_to, record.key, record.value, record.headers)])
+    def conclude(self, waiting: Waiting, result: None, state: State, now_ms: int) -> Outcome:
+        """On to the next rung, or back; the record itself does not change."""
+        record = waiting.record
+        topic = self._ladder.next_hop(waiting.due_ms, now_ms) or waiting.returns_to
+        return Outcome([Write(topic, record.key, record.value, record.headers)])
 
 
 def _due(headers: dict[str, bytes]) -> int:

@@ -1,6 +1,6 @@
 """What an agent is: the topics it reads and writes, and three functions."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,6 +50,8 @@ class Agent:
     conclude: Conclude | None = None
     state: Callable[[State], Any] = same_state
     drains: bool = True  # whether a stopping worker waits a while for what is in work
+    in_flight_max: int | None = None  # of one partition, where not the worker's: how many units at once are no burden
+    shares: Mapping[Topic, int] = field(default_factory=dict)  # topics that get more than one share of what a worker may hold
     expires_ms: Callable[[bytes, bytes], int | None] | None = None
     tick: Callable[[Any, int], Outcome] | None = None
     may_write: frozenset[Topic] = field(init=False)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -48,6 +48,14 @@ BYTES_OF_ALL_MAX, LEAST_BYTES = 128 * 1024 * 1024, 1024 * 1024
 """Over all inlets, read and not committed; and what each may hold at the least."""
 
 
+class Bounds(NamedTuple):
+    """What one inlet may hold: handed out and unfinished; read and not committed."""
+
+    in_flight: int
+    records: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much a machine holds, and how often it commits."""
@@ -80,7 +88,7 @@ class Machine:
         self._finished = asyncio.Event()
         self._committed = asyncio.Event()  # pulses with every commit
         self._handing_out = False
-        self._share_out(inlets=1)
+        self._share_out(partitions=1)
         self._failure: BaseException | None = None
         self._last_commit_s = float("-inf")
 
@@ -124,9 +132,9 @@ class Machine:
 
     def _hand_out_turn(self, inlet: Inlet) -> bool:
         """Hand out some of an inlet; False when it is empty or has enough in work."""
-        queue, offsets, plan, in_flight_max = inlet.queue, inlet.offsets, self._performer.plan, self._in_flight_max
+        queue, offsets, plan = inlet.queue, inlet.offsets, self._performer.plan
         for _ in range(TURN_RECORDS):
-            if not queue or inlet.working >= in_flight_max:
+            if not queue or self._has_enough_in_work(inlet):
                 return False
             record = queue.popleft()
             if offsets.hand_out(record.offset):
@@ -142,7 +150,7 @@ class Machine:
         throws away what was fetched and fetches it again.
         """
         full = [inlet for inlet in self._inlets() if not inlet.paused and self._is_full(inlet)]
-        if full and all(inlet.working < self._in_flight_max for inlet in full):
+        if full and not any(self._has_enough_in_work(inlet) for inlet in full):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._committed.wait(), FULL_WAIT_S)
         for inlet in full:
@@ -183,18 +191,29 @@ class Machine:
             },
         }
 
-    def _share_out(self, inlets: int) -> None:
+    def _share_out(self, partitions: int) -> None:
         """What one inlet may hold, so that all of them together stay within what a worker may."""
-        share = max(1, inlets)
-        self._in_flight_max = min(self.limits.in_flight_max, max(1, IN_FLIGHT_OF_ALL_MAX // share))
-        self._records_max = min(self.limits.uncommitted_max, max(LEAST_RECORDS, RECORDS_OF_ALL_MAX // share))
-        self._bytes_max = min(self.limits.inlet_bytes_max, max(LEAST_BYTES, BYTES_OF_ALL_MAX // share))
+        limits, shares = self.limits, {topic: self.agent.shares.get(topic, 1) for topic in self.agent.reads}
+        all_shares = max(1, partitions * sum(shares.values()))
+        self._bounds = {
+            topic: Bounds(
+                min(self.agent.in_flight_max or limits.in_flight_max, max(1, IN_FLIGHT_OF_ALL_MAX * share // all_shares)),
+                min(limits.uncommitted_max, max(LEAST_RECORDS, RECORDS_OF_ALL_MAX * share // all_shares)),
+                min(limits.inlet_bytes_max, max(LEAST_BYTES, BYTES_OF_ALL_MAX * share // all_shares)),
+            )
+            for topic, share in shares.items()
+        }
+
+    def _has_enough_in_work(self, inlet: Inlet) -> bool:
+        return inlet.working >= self._bounds[inlet.topic].in_flight or not inlet.offsets.can_name(inlet.working + 1)
 
     def _is_full(self, inlet: Inlet) -> bool:
-        return inlet.records >= self._records_max or inlet.bytes >= self._bytes_max
+        bounds = self._bounds[inlet.topic]
+        return inlet.records >= bounds.records or inlet.bytes >= bounds.bytes
 
     def _is_half_empty(self, inlet: Inlet) -> bool:
-        return inlet.records <= self._records_max // 2 and inlet.bytes <= self._bytes_max // 2
+        bounds = self._bounds[inlet.topic]
+        return inlet.records <= bounds.records // 2 and inlet.bytes <= bounds.bytes // 2
 
     # Outcomes are committed
 
@@ -300,7 +319,7 @@ class Machine:
                 shard.drop()
             self.shards = kept
             self.generation = generation
-            self._share_out(len(marks))
+            self._share_out(len(numbers))
             for shard in dropped:
                 await self.log.close_shard(shard.number)
         if self.epoch != epoch:

@@ -15,6 +15,9 @@ METADATA_BYTES_MAX = 4_096
 UNFINISHED_MAX = 800
 """Four bytes each at the worst, five characters for four bytes, and a line's worth for who wrote it: 800 fit, whatever the gaps."""
 
+PACKED_BYTES_MAX = 3_200
+"""As many fit where they lie close together, at a byte each."""
+
 FORMAT = "1"
 
 
@@ -46,6 +49,10 @@ class Offsets:
             return False
         self.unfinished[offset] = None
         return True
+
+    def can_name(self, count: int) -> bool:
+        """Whether a mark can name so many unfinished ones, wherever they lie: a difference costs a byte, and one more for 128 at most."""
+        return count <= UNFINISHED_MAX or count + (self.position - next(iter(self.unfinished), self.position)) // 128 < PACKED_BYTES_MAX
 
     def reach(self, end: int) -> None:
         """Everything up to `end` was read and handed out: what lies between the last record and there are markers of transactions."""

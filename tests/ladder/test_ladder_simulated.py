@@ -4,8 +4,9 @@ import asyncio
 import random
 
 import schemas
-from streams.ladder.agent import LADDER
+from streams.ladder.agent import ladder_agent
 from streams.ladder.handler import DUE, RETURN
+from streams.ladder.rules import UNSCALED
 from streams.log.machine import Limits
 from streams.log.simulated.clock import simulate
 from streams.log.simulated.log import Faults
@@ -29,7 +30,7 @@ class Clock:
 
 
 def new_system(seed: int) -> System:
-    return System(LADDER, 2, 2, seed, Clock, Faults(abort=0.1), Limits(keep_every_s=60, note_ends_every_s=3_600))
+    return System(ladder_agent(UNSCALED), 2, 2, seed, Clock, Faults(abort=0.1), Limits(keep_every_s=60, note_ends_every_s=3_600))
 
 
 def put(system: System, name: bytes, due_in_ms: int) -> None:
