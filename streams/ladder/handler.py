@@ -13,6 +13,9 @@ from topology.topics import Topic
 
 DUE = "hookline-due-ms"
 RETURN = "hookline-return"
+HOPPED = "hookline-hopped-ms"
+"""When the ladder moved a record on, by its own clock: were the broker's far behind, each rung would let go at once, over and over."""
+
 RETURN_TOPICS = {topic.name: topic for topic in RETURNS}
 
 
@@ -43,7 +46,8 @@ class Keeper:
         """Wait for as long as the rung holds the record; one that comes late goes on at once."""
         headers = dict(record.headers)
         due_ms, returns_to = _due(headers), _returns_to(headers)
-        wait_ms = self._ladder.wait_ms(record.topic, record.timestamp_ms, due_ms, now_ms)
+        since_ms = max(record.timestamp_ms, _milliseconds(headers, HOPPED) if HOPPED in headers else 0)
+        wait_ms = self._ladder.wait_ms(record.topic, since_ms, due_ms, now_ms)
         waiting = Waiting(record, due_ms, returns_to, wait_ms)
         return [Work(waiting)] if wait_ms else self.conclude(waiting, None, state, now_ms)
 
@@ -53,18 +57,24 @@ class Keeper:
 
     def conclude(self, waiting: Waiting, result: None, state: State, now_ms: int) -> Outcome:
         """On to the next rung, or back; the record itself does not change."""
-        record = waiting.record
-        topic = self._ladder.next_hop(waiting.due_ms, now_ms) or waiting.returns_to
-        return Outcome([Write(topic, record.key, record.value, record.headers)])
+        record, rung = waiting.record, self._ladder.next_hop(waiting.due_ms, now_ms)
+        headers = [header for header in record.headers if header[0] != HOPPED]
+        if rung is None:
+            return Outcome([Write(waiting.returns_to, record.key, record.value, headers)])
+        return Outcome([Write(rung, record.key, record.value, [*headers, (HOPPED, b"%d" % now_ms)])])
 
 
 def _due(headers: dict[str, bytes]) -> int:
+    if DUE not in headers:
+        raise MalformedRecord(f"a waiting record needs the header {DUE}: when it is due, in milliseconds since 1970")
+    return _milliseconds(headers, DUE)
+
+
+def _milliseconds(headers: dict[str, bytes], name: str) -> int:
     try:
-        return int(headers[DUE])
-    except KeyError:
-        raise MalformedRecord(f"a waiting record needs the header {DUE}: when it is due, in milliseconds since 1970") from None
+        return int(headers[name])
     except ValueError:
-        raise MalformedRecord(f"header {DUE} must be milliseconds since 1970, and is {headers[DUE][:40]!r}") from None
+        raise MalformedRecord(f"header {name} must be milliseconds since 1970, and is {headers[name][:40]!r}") from None
 
 
 def _returns_to(headers: dict[str, bytes]) -> Topic:

@@ -27,13 +27,13 @@ class Ladder:
             return None
         return RUNGS[max(0, bisect_right(self._delays_ms, remaining_ms) - 1)].topic
 
-    def wait_ms(self, rung: Topic, appended_ms: int, due_ms: int, now_ms: int) -> int:
-        """How long a rung still holds a record: until its append time plus the delay, or until it is due if that is sooner.
+    def wait_ms(self, rung: Topic, since_ms: int, due_ms: int, now_ms: int) -> int:
+        """How long a rung still holds what is there since `since_ms`: for its delay from then, or until it is due if that is sooner.
 
         Never longer than the delay, whatever the clocks say: a clock that stepped back must not block the records behind.
         """
         hold_ms = self._holds_ms[rung]
-        lets_go_ms = min(appended_ms + hold_ms, due_ms)
+        lets_go_ms = min(since_ms + hold_ms, due_ms)
         return min(max(0, lets_go_ms - now_ms), hold_ms)
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streams.errors import Fatal, MalformedRecord, PositionLost
-from streams.log.machine import Limits
+from streams.log.machine import RECORDS_OF_ALL_MAX, Limits
 from streams.log.offsets import unpack
 from streams.log.records import NOTHING, Outcome, Record, Work, Write
 from streams.log.simulated.clock import simulate
@@ -17,7 +18,7 @@ from streams.log.simulated.log import READ_MAX, Faults
 from streams.log.state import State
 from tests.log.conftest import LogLines
 from tests.log.one_worker import WORKING, Disk, agent, conclude_work, one_worker, pass_on, perform_work, plan_work, refuse
-from tests.pipelines import IN, OUT, REFUSED
+from tests.pipelines import IN, OUT, POSTED, REFUSED
 from topology.topics import Topic
 
 SMALL = Topic("small", "Takes less than the machine allows.", "key", None, record_bytes_max=1_000)
@@ -311,6 +312,24 @@ def test_no_more_is_held_than_allowed_and_what_was_paused_is_resumed(limits: Lim
             assert worker.log.asked["resume"] == worker.log.asked["pause"]
             assert (held.records, held.bytes, held.working, held.paused) == (0, 0, 0, False)
             assert worker.world.begun.total() == len(names) + 1
+
+    simulate(program())
+
+
+def test_a_topic_with_more_shares_holds_more_and_an_agent_may_have_its_own_number_in_flight() -> None:
+    async def program() -> None:
+        uneven = replace(WORKING, reads=[IN, POSTED], in_flight_max=2_000, shares={IN: 19})
+        async with one_worker(uneven, limits=Limits(uncommitted_max=3_000), partitions=2) as worker:
+            for topic in (IN, POSTED):
+                for number in range(4_000):
+                    worker.cluster.append((topic.name, 0), b"k", b"%d" % number, (), worker.world.now_ms())
+            await worker.until_quiet()
+            inlets = worker.machine.shards[0].inlets
+            assert inlets[IN].working == 2_000
+            assert 3_000 <= inlets[IN].records <= 3_000 + READ_MAX
+            assert RECORDS_OF_ALL_MAX // 40 <= inlets[POSTED].records <= RECORDS_OF_ALL_MAX // 40 + READ_MAX
+            worker.world.release()
+            await worker.until(lambda: len(worker.values(OUT)) == 8_000)
 
     simulate(program())
 

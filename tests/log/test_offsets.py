@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streams.log.offsets import METADATA_BYTES_MAX, UNFINISHED_MAX, Mark, Offsets, pack, unpack
+from streams.log.offsets import METADATA_BYTES_MAX, PACKED_BYTES_MAX, UNFINISHED_MAX, Mark, Offsets, pack, unpack
 
 WRITER = "0123456789ab.19a9d0c1b2f.ffffffffff"
 """A worker's id, the millisecond it began in, and a trillion commits: as long as a writer's name gets."""
@@ -89,6 +89,18 @@ def test_the_most_that_may_be_in_flight_fits_whatever_the_gaps(gap: int) -> None
     mark = worked_off(Mark(0, ""), [*offered, last], offered).mark(WRITER)
     assert len(mark.metadata.encode()) <= METADATA_BYTES_MAX
     assert unpack(mark) == (last + 1, frozenset(offered))
+
+
+@pytest.mark.parametrize("gap", [1, 100, 127, 128, 200, 1_000, 16_384, FOUR_BYTES_MAX])
+@pytest.mark.parametrize("other_gap", [1, 128, 100_000])
+def test_what_a_mark_says_it_can_name_fits_and_it_can_always_name_the_usual_most(gap: int, other_gap: int) -> None:
+    offsets, offset, count = Offsets(Mark(0, "")), 2**40, 0
+    while offsets.can_name(count + 1):
+        assert offsets.hand_out(offset)
+        offset, count = offset + (gap if count % 3 else other_gap), count + 1
+    assert UNFINISHED_MAX <= count < PACKED_BYTES_MAX
+    assert len(offsets.mark(WRITER).metadata.encode()) <= METADATA_BYTES_MAX
+    assert (gap, other_gap) != (1, 1) or count > 3_000
 
 
 @pytest.mark.parametrize(

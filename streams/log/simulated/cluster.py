@@ -5,7 +5,7 @@ first open transaction, offsets written in a transaction are unstable until it e
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -75,7 +75,9 @@ class Group:
 class Cluster:
     """The brokers. Everything in it survives every worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        """`clock` is the brokers' own, where it differs from the workers'."""
+        self.clock = clock
         self.partitions: dict[Place, list[Entry]] = {}
         self.groups: dict[str, Group] = {}
         self.readers: list[asyncio.Event] = []  # each set when its reader may find more

@@ -247,11 +247,12 @@ class SimulatedLog:
 
     def _append(self, writes: Sequence[tuple[int, Write]]) -> None:
         opened = self._cluster.transaction(self.producer, self._epoch)
+        now_ms = (self._cluster.clock or self._world.now_ms)()
         for shard, write in writes:
             if write.bytes_at_most > write.topic.record_bytes_max:
                 raise Unwritable(f"{write.bytes_at_most} bytes")
             place: Place = (write.topic.name, shard if write.partition is None else write.partition)
-            self._cluster.append(place, write.key, write.value, write.headers, self._world.now_ms(), opened)
+            self._cluster.append(place, write.key, write.value, write.headers, now_ms, opened)
 
     def read_from(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:
         """Read these from now on, and nothing else."""
