@@ -1,6 +1,6 @@
 """`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
 
-Run: python -m tests.prove [--only faults,store,simulation | a fault's name]
+Run: python -m tests.prove [--only faults,ladder,store,simulation | a fault's name]
 """
 
 import argparse
@@ -12,8 +12,9 @@ from tests.faults.cases import faults
 
 PARTS = {
     "faults": [sys.executable, "-m", "tests.faults.prove"],
+    "ladder": [sys.executable, "-m", "tests.ladder.prove"],
     "store": [sys.executable, "-m", "bench.store_proof"],
-    "simulation": [sys.executable, "-m", "pytest", "tests/simulation"],
+    "simulation": [sys.executable, "-m", "pytest", "tests/simulation", "tests/ladder/test_ladder_simulated.py"],
 }
 
 

@@ -50,10 +50,10 @@ class Agent:
     conclude: Conclude | None = None
     state: Callable[[State], Any] = same_state
     drains: bool = True  # whether a stopping worker waits a while for what is in work
-    in_flight_max: int | None = None  # of one partition, where not the worker's: how many units at once are no burden
-    shares: Mapping[Topic, int] = field(default_factory=dict)  # topics that get more than one share of what a worker may hold
     expires_ms: Callable[[bytes, bytes], int | None] | None = None
     tick: Callable[[Any, int], Outcome] | None = None
+    in_flight_max: int | None = None  # of one partition, where not the worker's: how many units at once are no burden
+    shares: Mapping[Topic, int] = field(default_factory=dict)  # topics that get more than one share of what a worker may hold
     may_write: frozenset[Topic] = field(init=False)
 
     def __post_init__(self) -> None:

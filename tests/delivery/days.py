@@ -147,7 +147,9 @@ async def day(seed: int) -> Day:
     faults = Faults(abort=chance.choice([0, 0.1]), lost_answer=chance.choice([0, 0.2]), step_ms_max=chance.choice([1, 20]))
     limits = Limits(keep_every_s=chance.choice([20, 60]), note_ends_every_s=3_600)
     system = System(agent, PARTITIONS, HOSTS, seed, lambda process: World(process, endpoints), faults, limits)
-    ladder = System(ladder_agent(UNSCALED), PARTITIONS, 1, seed + 2, lambda process: World(process, endpoints), faults, limits, system.cluster)
+    ladder = System(
+        ladder_agent(UNSCALED), PARTITIONS, 1, seed + 2, lambda process: World(process, endpoints), faults, limits, system.cluster
+    )
     subscribed = subscribe(system, subscriptions, chance)
     for host in (*system.hosts, *ladder.hosts):
         host.start()

@@ -23,11 +23,10 @@ START_MS = 1_700_000_000_000
 PARTITIONS, HOSTS, RECORDS = 2, 2, 40
 HOUR_MS, HOUR_S = 3_600_000, 3_600.0
 STEPS_MS = (0, 50, -50, 3_000, -3_000, 600_000, -600_000, 2 * HOUR_MS, -2 * HOUR_MS)
-STEP_BACK_MS_MAX = 2 * HOUR_MS
-DOWN_MS_MAX = 60_000
-"""How long a record may be held up by kills and rebalances in a row."""
-HOPS_MAX = 60
-"""Of one record on average. Two for each rung and three days at a time, were every clock right; steps make some more."""
+LATE_MS_MAX = 2 * HOUR_MS + 60_000
+"""The largest step back, and what kills and rebalances in a row may take."""
+HOPS_MAX = 15
+"""Of one record on average; about five, were every clock right."""
 
 
 def true_ms() -> int:
@@ -41,10 +40,15 @@ class Waits:
     seed: int
     due_ms: dict[bytes, int] = field(default_factory=dict)
     back: Counter[bytes] = field(default_factory=Counter)
-    late_ms: list[int] = field(default_factory=list)
+    let_go_ms: dict[bytes, int] = field(default_factory=dict)
+    """When it was last let go, in true time."""
     early: list[str] = field(default_factory=list)
     """Let go before they were due by the clock of the worker that let go."""
     hops: int = 0
+
+    @property
+    def late_ms_most(self) -> int:
+        return max(let_go_ms - self.due_ms[name] for name, let_go_ms in self.let_go_ms.items())
 
 
 class World:
@@ -98,8 +102,11 @@ def watched(function: Callable[..., Any], report: Waits) -> Callable[..., Any]:
         for write in outcome.writes if isinstance(outcome, Outcome) else ():
             record: Record = given if isinstance(given, Record) else given.record
             now_ms = others[-1]
-            if write.topic is DELIVERIES and now_ms < report.due_ms[record.key or b""]:
-                report.early.append(f"{record.key!r} on {record.reference}, by {report.due_ms[record.key or b''] - now_ms} ms")
+            if write.topic is DELIVERIES:
+                name = record.key or b""
+                report.let_go_ms[name] = true_ms()
+                if now_ms < report.due_ms[name]:
+                    report.early.append(f"{name!r} on {record.reference}, by {report.due_ms[name] - now_ms} ms")
         return outcome
 
     return watching

@@ -5,14 +5,13 @@ Run: python -m tests.ladder.prove
 
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable
 
 from bench.ground import Ground, ground
 from streams.errors import HooklineError
 from tests.faults.prove import Proof, show, write
-from tests.ladder.waiting import Returned, Sender, cpu_s, late_ms_p99, make_topics, now_ms, resident_mb, returned, working
+from tests.ladder.waiting import Sender, cpu_s, late_ms_p99, make_topics, now_ms, resident_mb, returned, working
 from topology.ladder import RUNGS
 
 MILLION = 1_000_000
@@ -66,15 +65,12 @@ def send_burst(sender: Sender) -> None:
 def prove_lateness(standing: Ground, name: str, send: Callable[[Sender], None], count: int) -> dict[str, Proof]:
     """How late records are when they are back; whether one was early, lost or came twice."""
     make_topics(standing)
-    back: list[Returned] = []
     with working(standing, name):
         time.sleep(SETTLED_S)
-        reading = threading.Thread(target=lambda: back.extend(returned(standing, count, PATIENCE_S + STEADY_S)))
-        reading.start()
         sender = Sender(standing)
         send(sender)
         sender.finish()
-        reading.join()
+        back = returned(standing, count, PATIENCE_S)
     late = late_ms_p99(back)
     standing.tell(f"{name}: {len(back):,} are back, p99 {late} ms late, {max(each.late_ms for each in back)} at most")
     distinct = len({each.key for each in back})

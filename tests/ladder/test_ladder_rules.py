@@ -96,7 +96,8 @@ def test_a_scale_that_would_outlast_the_topics_is_refused(scale: float) -> None:
 def test_above_the_shortest_rung_nobody_waits_behind_others_for_longer_than_it_took_to_be_written(seed: int) -> None:
     chance = random.Random(seed)
     rung = chance.choice(RUNGS[1:]).topic
-    asked_ms, written_ms, sent = NOW, NOW, []
+    asked_ms, written_ms = NOW, NOW
+    sent: list[tuple[int, int, int]] = []
     while len(sent) < 500:
         asked_ms += chance.randrange(2 * S)
         due_ms = asked_ms + int(10 ** chance.uniform(3, 9))

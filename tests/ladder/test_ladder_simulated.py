@@ -1,7 +1,10 @@
 """The ladder agent on the simulated log: waits of any length, crashes on the way, and records that it cannot take."""
 
 import asyncio
+import os
 import random
+
+import pytest
 
 import schemas
 from streams.ladder.agent import ladder_agent
@@ -11,9 +14,11 @@ from streams.log.machine import Limits
 from streams.log.simulated.clock import simulate
 from streams.log.simulated.log import Faults
 from streams.log.simulated.process import Process, System
+from tests.ladder.clocks import HOPS_MAX, LATE_MS_MAX, RECORDS, run_waits
 from topology.ladder import RUNGS
 from topology.topics import DELIVERIES, DLQ
 
+SEEDS = int(os.environ.get("HOOKLINE_SEEDS", "20"))
 START_MS = 1_700_000_000_000
 
 
@@ -77,3 +82,13 @@ def test_a_record_without_a_due_time_goes_to_the_dlq_with_its_reason_and_stops_n
         assert [entry.key for entry in system.cluster.read((DELIVERIES.name, 0), 0, 100)] == [b"good"]
 
     simulate(program())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_step_of_a_clock_lets_a_record_go_early_holds_it_up_loses_it_or_makes_it_spin(seed: int) -> None:
+    waits = run_waits(seed)
+
+    assert waits.early == []
+    assert waits.back == dict.fromkeys(waits.due_ms, 1)
+    assert waits.late_ms_most <= LATE_MS_MAX
+    assert waits.hops <= HOPS_MAX * RECORDS
