@@ -84,6 +84,28 @@ def test_a_record_without_a_due_time_goes_to_the_dlq_with_its_reason_and_stops_n
     simulate(program())
 
 
+@pytest.mark.parametrize(("ahead", "late_ms_max"), [(2_000, 500), (12_000, 5_500)], ids=["within the heads", "behind the heads"])
+def test_what_is_due_sooner_waits_behind_others_only_where_they_are_more_than_the_heads_and_never_for_longer_than_the_shortest_rung(
+    ahead: int, late_ms_max: int
+) -> None:
+    async def program() -> None:
+        system = System(ladder_agent(UNSCALED), 1, 1, 3, Clock, Faults(), Limits(keep_every_s=60))
+        for number in range(ahead):
+            put(system, b"later %d" % number, 4_900)
+        for number in range(20):
+            put(system, b"sooner %d" % number, 1_500)
+        system.hosts[0].start()
+        await asyncio.sleep(30)
+
+        back = {entry.key or b"": entry.timestamp_ms - START_MS for entry in system.cluster.read((DELIVERIES.name, 0), 0, 10**6)}
+        sooner = [back_ms - 1_500 for name, back_ms in back.items() if name.startswith(b"sooner")]
+        assert len(back) == ahead + 20
+        assert len(sooner) == 20 and min(sooner) >= 0
+        assert max(sooner) <= late_ms_max
+
+    simulate(program())
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_step_of_a_clock_lets_a_record_go_early_holds_it_up_loses_it_or_makes_it_spin(seed: int) -> None:
     waits = run_waits(seed)
