@@ -117,8 +117,8 @@ class NewSecret(msgspec.Struct, frozen=True):
         return {**shown, "public_key": public_key_of(self.text)} if self.algorithm == "ed25519" else shown
 
 
-def identifier(kind: Literal["sub", "sec"], random_bytes: bytes) -> str:
-    """Name a subscription or a secret by 16 random bytes."""
+def identifier(kind: Literal["sub", "sec", "rep"], random_bytes: bytes) -> str:
+    """Name a subscription, a secret or a replay by 16 random bytes."""
     if len(random_bytes) != ID_BYTES:
         raise ValueError(f"an id is made of {ID_BYTES} random bytes, and not {len(random_bytes)}")
     return f"{kind}_{urlsafe_b64encode(random_bytes).decode().rstrip('=')}"

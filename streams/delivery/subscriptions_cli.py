@@ -1,46 +1,32 @@
 """`hookline subscriptions`: who wants to hear of what, where and how; made, looked at and changed by a person."""
 
 import asyncio
-import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-import orjson
 import typer
-from rich.console import Console
 from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-import schemas
-from schemas.instants import to_rfc3339
+from streams.commands import subscriptions as table
+from streams.commands.terminal import AsJson, console, only_warnings_are_logged, print_json, readable
+from streams.commands.times import duration_ms
 from streams.delivery import subscription_changes as changes
 from streams.delivery.keys import keyring
 from streams.delivery.sealing import NONCE_BYTES, new_secret
 from streams.delivery.signing import SEED_BYTES, Algorithm
 from streams.delivery.subscription import encoded
 from streams.delivery.subscription_changes import NewSecret, Verb, Wanted
-from streams.errors import BrokerUnavailable, ConfigurationError, LogError, MalformedRecord
-from streams.log.publisher import Publisher
-from streams.log.table import Table
-from streams.logs import configure_logs
+from streams.errors import ConfigurationError
 from streams.settings import settings
 from streams.world import SystemWorld
-from topology import reach
-from topology.topics import SUBSCRIPTIONS, Topic
 
-subscriptions_app = typer.Typer(no_args_is_help=True, help="Who wants to hear of what, where and how.")
-console = Console(highlight=False)
-
-LOAD_TIMEOUT_S = 30.0
-TRIES = 5
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+subscriptions_app = typer.Typer(no_args_is_help=True, help="Who wants to hear of what, where and how.", callback=only_warnings_are_logged)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A subscription, such as sub_….")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with the state.")]
 Url = Annotated[str | None, typer.Option(help="Where its webhooks go.")]
 Events = Annotated[list[str] | None, typer.Option("--event", help="payin.success, payin.* or *; may be repeated. A new one takes *.")]
@@ -78,12 +64,6 @@ AS_GIVEN = (
 )  # fmt: skip
 OVERRIDES_AS_GIVEN = ("headers_of", "signature_of", "schedule_of", "jitter_percent")
 OVERRIDES_AS_DURATION = ("connect_timeout_ms", "answer_timeout_ms")
-
-
-@subscriptions_app.callback()
-def only_warnings_are_logged() -> None:
-    """Keep stdout for what was asked."""
-    configure_logs("warning", settings().log_format)
 
 
 @subscriptions_app.command()
@@ -125,7 +105,7 @@ def create(
     wanted = wanted_of(context.params)
     loopback = settings().allow_loopback
     fields = changes.created(name, merchant, wanted, sealed, now_ms, allow_loopback=loopback, disabled=disabled)
-    asyncio.run(_write(name, encoded(fields)))
+    asyncio.run(table.write(name, encoded(fields)))
     _tell(fields, as_json, "created", secret)
 
 
@@ -139,13 +119,13 @@ def list_all(
     found = sorted(
         (
             fields
-            for fields in asyncio.run(_all()).values()
+            for fields in asyncio.run(table.load_all()).values()
             if merchant in (None, fields["merchant"]) and (state is None or state.upper() == fields["state"])
         ),
         key=lambda fields: (fields["merchant"], fields["created_ms"], fields["id"]),
     )
     if as_json:
-        _print_json([changes.visible(fields) for fields in found])
+        print_json([changes.visible(fields) for fields in found])
         return
     grid = Grid(Column("id", no_wrap=True), Column("merchant", overflow="fold"), "state", "events", Column("to", overflow="fold"))
     for fields in found:
@@ -157,12 +137,12 @@ def list_all(
 @subscriptions_app.command()
 def show(subscription_id: Id, as_json: AsJson = False) -> None:
     """Show all of a subscription but its secrets and the values of its custom headers."""
-    shown = changes.visible(_one(asyncio.run(_all()), subscription_id))
+    shown = changes.visible(table.one(asyncio.run(table.load_all()), subscription_id))
     if as_json:
-        _print_json(shown)
+        print_json(shown)
         return
     for name, value in shown.items():
-        typer.echo(f"{name.removesuffix('_ms'):20}{_readable(name, value)}")
+        typer.echo(f"{name.removesuffix('_ms'):20}{readable(name, value)}")
 
 
 @subscriptions_app.command()
@@ -197,7 +177,7 @@ def update(
 ) -> None:
     """Change what is given, and leave the rest. Events, filters and headers replace those that there are; overrides add to them."""
     wanted, now_ms, loopback = wanted_of(context.params), SystemWorld().now_ms(), settings().allow_loopback
-    fields = asyncio.run(_change(subscription_id, lambda before: changes.updated(before, wanted, now_ms, allow_loopback=loopback)))
+    fields = asyncio.run(table.change(subscription_id, lambda before: changes.updated(before, wanted, now_ms, allow_loopback=loopback)))
     _tell(fields, as_json, "updated")
 
 
@@ -241,17 +221,17 @@ def rotate_secret(
             made.append(_new_secret(algorithm or changes.algorithm_of(before)))
         return changes.rotated(before, changes.sealed(made[0], subscription_id, keys, nonce, now_ms), overlap_ms, now_ms)
 
-    fields = asyncio.run(_change(subscription_id, rotated))
+    fields = asyncio.run(table.change(subscription_id, rotated))
     _tell(fields, as_json, "has another secret", made[0])
 
 
 @subscriptions_app.command()
 def delete(subscription_id: Id, yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False) -> None:
     """Delete a subscription for good. One that is only disabled can be enabled again, and replayed."""
-    fields = _one(asyncio.run(_all()), subscription_id)
+    fields = table.one(asyncio.run(table.load_all()), subscription_id)
     if not yes:
         typer.confirm(f"Delete {subscription_id} of merchant {fields['merchant']}?", abort=True)
-    asyncio.run(_write(subscription_id, None))
+    asyncio.run(table.write(subscription_id, None))
     typer.echo(f"{subscription_id} deleted")
 
 
@@ -284,14 +264,6 @@ def _overrides_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["delays"] is not None:
         parts["delays_ms"] = [] if given["delays"] == "none" else [duration_ms(text) for text in given["delays"].split(",")]
     return {name: value for name, value in parts.items() if value is not None}
-
-
-def duration_ms(text: str) -> int:
-    """Read a time such as 500ms, 30s, 5m, 24h or 7d."""
-    found = re.fullmatch(r"([0-9]{1,12})(ms|s|m|h|d)", text.strip())
-    if not found:
-        raise ConfigurationError(f"{text[:40]!r} is not a time: write a number and its unit, such as 500ms, 30s, 5m, 24h or 7d")
-    return int(found[1]) * UNITS_MS[found[2]]
 
 
 def filters_of(texts: Iterable[str]) -> list[dict[str, Any]]:
@@ -328,114 +300,16 @@ def _new_secret(algorithm: Algorithm) -> NewSecret:
 
 def _set_state(subscription_id: str, verb: Verb, reason: str, as_json: bool) -> None:
     now_ms = SystemWorld().now_ms()
-    fields = asyncio.run(_change(subscription_id, lambda before: changes.with_state(before, verb, reason, now_ms)))
+    fields = asyncio.run(table.change(subscription_id, lambda before: changes.with_state(before, verb, reason, now_ms)))
     _tell(fields, as_json, f"is {fields['state']} ({reason})")
 
 
 def _tell(fields: Mapping[str, Any], as_json: bool, what: str, secret: NewSecret | None = None) -> None:
     if as_json:
-        _print_json({**changes.visible(fields), **({"new_secret": secret.shown()} if secret else {})})
+        print_json({**changes.visible(fields), **({"new_secret": secret.shown()} if secret else {})})
         return
     typer.echo(f"{fields['id']} {what}")
     if secret:
         for name, value in secret.shown().items():
             typer.echo(f"  {name.replace('_', ' '):12}{value}")
         typer.echo("The secret is not shown again: give it to the merchant now.")
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-def _readable(name: str, value: Any) -> str:
-    if name.endswith("_ms"):
-        return to_rfc3339(value)
-    return value if isinstance(value, str) else "-" if value is None else orjson.dumps(value).decode()
-
-
-# The log
-
-
-class Current:
-    """The subscriptions as the log has them; no secret is opened, so that looking needs no key."""
-
-    def __init__(self) -> None:
-        self.by_id: dict[str, dict[str, Any]] = {}
-        self.taken: set[bytes] = set()
-
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take in one record by the rules that the workers go by: of two with the same revision, the first one counts."""
-        name = (key or b"").decode(errors="replace")
-        if value is None:
-            self.by_id.pop(name, None)
-            return
-        fields = schemas.decode(value, schemas.SUBSCRIPTION)
-        if fields["id"] != name:
-            raise MalformedRecord(f"the subscription {fields['id']!r} has the key {name!r}: they must be the same")
-        known = self.by_id.get(name)
-        if known is None or known["revision"] < fields["revision"]:
-            self.by_id[name] = fields
-            self.taken.add(value)
-
-
-async def _all() -> dict[str, dict[str, Any]]:
-    current = Current()
-    async with _loaded(current):
-        return current.by_id
-
-
-async def _change(subscription_id: str, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Write the next revision of what the log has now.
-
-    The log lets two write the same revision, and the second one would be lost; so it is read again, and who came second changes
-    what the first one left.
-    """
-    current = Current()
-    async with _loaded(current) as table:
-        for _ in range(TRIES):
-            fields = change(_one(current.by_id, subscription_id))
-            value = encoded(fields)
-            await _write(subscription_id, value)
-            await _load(table)
-            if value in current.taken:
-                return fields
-    raise LogError(f"changing subscription {subscription_id}: others change it all the time. Nothing is lost: try again")
-
-
-def _one(found: Mapping[str, dict[str, Any]], subscription_id: str) -> dict[str, Any]:
-    if subscription_id not in found:
-        raise ConfigurationError(f"there is no subscription {subscription_id[:80]!r}: `hookline subscriptions list` shows all")
-    return found[subscription_id]
-
-
-@asynccontextmanager
-async def _loaded(current: Current) -> AsyncIterator[Table]:
-    table = Table(SUBSCRIPTIONS, settings(), _kafka(), current.apply)
-    try:
-        await _load(table)
-        yield table
-    finally:
-        await table.close()
-
-
-async def _load(table: Table) -> None:
-    try:
-        async with asyncio.timeout(LOAD_TIMEOUT_S):
-            await table.load()
-    except TimeoutError:
-        raise BrokerUnavailable(
-            f"reading {_name(SUBSCRIPTIONS)} took more than {LOAD_TIMEOUT_S:g} s: look at the brokers, or at `hookline broker status`"
-        ) from None
-
-
-async def _write(subscription_id: str, value: bytes | None) -> None:
-    async with Publisher(_kafka(), _name) as publisher:
-        await publisher.publish(SUBSCRIPTIONS, subscription_id.encode(), value)
-
-
-def _kafka() -> dict[str, str | int]:
-    return {**settings().kafka(reach.bootstrap_servers(settings())), "log_level": 0}
-
-
-def _name(topic: Topic) -> str:
-    return topic.on_cluster(settings().topic_prefix)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams.errors import Fatal, LogError
-from streams.log.records import Headers, Write
+from streams.log.records import BY_KEY, Headers, Write
 from topology.topics import Topic
 
 POLL_S = 0.1
@@ -90,9 +90,14 @@ class Publisher:
         self._thread = threading.Thread(target=self._poll, name="publisher", daemon=True)
         self._thread.start()
 
-    async def publish(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Published:
-        """Write one record, and return when every in-sync replica has it. Waits while too many are on their way."""
-        write = Write(topic, key, value, headers)
+    async def publish(
+        self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers = (), partition: int | None = None
+    ) -> Published:
+        """Write one record, and return when every in-sync replica has it. Waits while too many are on their way.
+
+        Its key places it, unless it names a partition.
+        """
+        write = Write(topic, key, value, headers, partition)
         waiting = _Waiting(write, self._name(topic), self._loop.create_future())
         if write.bytes_at_most > topic.record_bytes_max:  # the broker would refuse it with all others of its batch
             raise LogError(f"{waiting}: the topic takes {topic.record_bytes_max} at most. {TOO_LARGE}")
@@ -107,7 +112,12 @@ class Publisher:
         write = waiting.write
         try:
             self._producer.produce(
-                waiting.topic, write.value, write.key, headers=list(write.headers) or None, on_delivery=partial(self._delivered, waiting)
+                waiting.topic,
+                write.value,
+                write.key,
+                BY_KEY if write.partition is None else write.partition,
+                headers=list(write.headers) or None,
+                on_delivery=partial(self._delivered, waiting),
             )
         except BufferError:
             return False

@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 import schemas
 from streams.cli import app
+from streams.commands import terminal
 from streams.delivery import subscription_changes as changes
-from streams.delivery import subscriptions_cli
 from streams.delivery.keys import keyring
 from streams.delivery.sealing import Keyring
 from streams.delivery.subscription import Subscription, changed, encoded
 from streams.delivery.subscription_changes import Verb
-from streams.delivery.subscriptions_cli import duration_ms, filters_of, headers_of
+from streams.delivery.subscriptions_cli import filters_of, headers_of
 from streams.errors import ConfigurationError, HooklineError
 from streams.settings import Settings, settings
 from tests.log.clients import create, read_to_end
@@ -75,7 +75,7 @@ def ground(broker: Broker, prefix: str, tmp_path: Path, monkeypatch: pytest.Monk
     ground = Ground(broker.bootstrap_servers, prefix, tmp_path)
     for name, value in ground.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(subscriptions_cli, "configure_logs", lambda *_: None)  # it is for a whole process, which here is the tests'
+    monkeypatch.setattr(terminal, "configure_logs", lambda *_: None)  # it is for a whole process, which here is the tests'
     settings.cache_clear()
     with capture_logs():
         yield ground
@@ -235,19 +235,6 @@ def test_a_cluster_without_the_keys_is_told_what_to_set(ground: Ground, monkeypa
 
 
 # What the options say
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"), [("500ms", 500), ("1s", 1_000), (" 5m", 300_000), ("24h", 86_400_000), ("7d", 604_800_000), ("0s", 0)]
-)
-def test_a_time_is_a_number_and_its_unit(text: str, ms: int) -> None:
-    assert duration_ms(text) == ms
-
-
-@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "1.5h", "1s30", "1w", "٣s", "9999999999999s"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not a time"):
-        duration_ms(text)
 
 
 def test_filters_on_the_same_path_are_alternatives_and_a_value_may_have_an_equals_sign() -> None:

@@ -71,6 +71,12 @@ async def test_an_awaited_record_is_where_it_says_with_its_headers(opened: Open,
     consumer.close()
 
 
+async def test_a_record_goes_to_the_partition_that_it_names(opened: Open) -> None:
+    async with opened() as publisher:
+        published = [await publisher.publish(EVENTS, b"one", b"v", partition=number) for number in range(PARTITIONS)]
+    assert [record.partition for record in published] == list(range(PARTITIONS))
+
+
 async def test_with_a_tiny_queue_publishing_waits_for_room_and_keeps_its_order(opened: Open, kafka: dict[str, Any], prefix: str) -> None:
     async with opened(**{"queue.buffering.max.messages": 10}) as publisher:
         published = await asyncio.gather(*(publisher.publish(EVENTS, b"one", b"%d" % n) for n in range(1_000)))

@@ -1,0 +1,1 @@
+"""What operators type: looking deliveries up, dead letters and replays, publishing by hand."""
