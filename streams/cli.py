@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from streams.commands.dlq_cli import dlq_app
+from streams.commands.publish_cli import publish
+from streams.commands.replay_cli import cancel, replay_app, retry_now
+from streams.commands.status_cli import status
 from streams.delivery.subscriptions_cli import subscriptions_app
 from streams.errors import HooklineError
 from streams.log.offsets_cli import offsets_app
@@ -19,6 +23,10 @@ app.add_typer(broker_app, name="broker")
 app.add_typer(topology_app, name="topology")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(subscriptions_app, name="subscriptions")
+app.add_typer(dlq_app, name="dlq")
+app.add_typer(replay_app, name="replay")
+for command in (publish, status, retry_now, cancel):
+    app.command()(command)
 
 
 @app.command()

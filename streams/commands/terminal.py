@@ -27,9 +27,9 @@ def only_warnings_are_logged() -> None:
     configure_logs("warning", settings().log_format)
 
 
-def print_json(value: Any) -> None:
-    """Print a value, indented; bytes as what they are for people."""
-    typer.echo(orjson.dumps(plain(value), option=orjson.OPT_INDENT_2).decode())
+def print_json(value: Any, *, indent: bool = True) -> None:
+    """Print a value, indented or on one line; bytes as what they are for people."""
+    typer.echo(orjson.dumps(plain(value), option=orjson.OPT_INDENT_2 if indent else None).decode())
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,8 +12,10 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
+from streams.commands import following, requests
 from streams.commands import subscriptions as table
-from streams.commands.terminal import AsJson, console, only_warnings_are_logged, print_json, readable
+from streams.commands.following import NoWait
+from streams.commands.terminal import AsJson, RequestedBy, console, only_warnings_are_logged, print_json, readable
 from streams.commands.times import duration_ms
 from streams.delivery import subscription_changes as changes
 from streams.delivery.keys import keyring
@@ -57,6 +60,8 @@ Clear = Annotated[
     list[str] | None, typer.Option("--clear", help="filters, headers, overrides, contact or description: have none any more.")
 ]
 
+KNOWN_TO_WORKERS_S = 2.0
+"""How long a change takes to reach every worker, at most: one that takes a subscription for disabled cancels what is replayed to it."""
 CLEARABLE = ("filters", "headers", "overrides", "contact", "description")
 AS_GIVEN = (
     "url", "profile", "rate_per_s", "burst", "in_flight_max", "ordered", "operational", "contact", "description",
@@ -200,9 +205,28 @@ def disable(subscription_id: Id, reason: Reason = "by hand", as_json: AsJson = F
 
 
 @subscriptions_app.command()
-def enable(subscription_id: Id, reason: Reason = "by hand", as_json: AsJson = False) -> None:
-    """Deliver what happens from now on."""
-    _set_state(subscription_id, "enable", reason, as_json)
+def enable(
+    subscription_id: Id,
+    reason: Reason = "by hand",
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Also send what it missed while it was disabled, and what that cancelled.")
+    ] = False,
+    rate: Annotated[float | None, typer.Option("--rate", help="Of the replay: at most this many a second.")] = None,
+    by: RequestedBy = None,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver what happens from now on; with --replay what has happened since it was disabled too."""
+    if not replay:
+        _set_state(subscription_id, "enable", reason, as_json)
+        return
+    request = requests.replay_since_disabled(following.asked(by, reason), table.one(asyncio.run(table.load_all()), subscription_id), rate)
+    now_ms = SystemWorld().now_ms()
+    fields = asyncio.run(table.change(subscription_id, lambda before: changes.with_state(before, "enable", reason, now_ms)))
+    if not as_json:
+        typer.echo(f"{subscription_id} is {fields['state']} ({reason})")
+    time.sleep(KNOWN_TO_WORKERS_S)
+    following.ask(request, wait=not no_wait, as_json=as_json)
 
 
 @subscriptions_app.command("rotate-secret")
