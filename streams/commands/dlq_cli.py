@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 
 import orjson
 import typer
-from rich.table import Column
-from rich.table import Table as Grid
 from rich.text import Text
 
 import schemas
@@ -17,7 +15,7 @@ from streams.commands.following import NoWait
 from streams.commands.letters import DEPTH, Letter, Letters, grouped
 from streams.commands.requests import Selection
 from streams.commands.terminal import AsJson, RequestedBy, aside, console, only_warnings_are_logged, print_json, readable, text_of
-from streams.commands.times import instant_ms
+from streams.commands.times import instant_ms, readable_ms
 from streams.errors import ConfigurationError, MalformedRecord
 from streams.log.records import Record
 from streams.world import SystemWorld
@@ -74,26 +72,12 @@ def list_letters(
     if as_json:
         print_json(shown)
         return
-    grid = Grid(
-        Column("id", overflow="fold"),
-        "died",
-        "reason",
-        Column("event", overflow="fold"),
-        "type",
-        Column("merchant", overflow="fold"),
-        "triage",
-    )
     for letter in shown:
-        parts = (
-            letter["id"],
-            to_rfc3339(letter["dead_ms"]),
-            letter["reason"],
-            letter["event_id"],
-            letter["event_type"],
-            letter["merchant"],
-        )
-        grid.add_row(*(Text(each or "-") for each in (*parts, letter["triage"])))
-    console.print(grid)
+        about = f"{letter['event_type'] or 'a record'} of {letter['merchant'] or 'an unknown merchant'}"
+        line = f"{to_rfc3339(letter['dead_ms'])}  {letter['reason']}  {letter['triage']}  {about}: {letter['detail']}"
+        console.print(Text(f"{letter['id']}\n  {line}"), soft_wrap=True)
+    if not shown:
+        console.print("no dead letter is meant by that")
     if len(found) > len(shown):
         aside.print(f"{len(found) - len(shown)} more: --limit shows them")
 
@@ -286,14 +270,13 @@ def _tell_groups(found: list[Letter], as_json: bool) -> None:
     if not groups:
         console.print("no dead letters: everything was delivered, or has been dealt with")
         return
-    grid = Grid(
-        "reason", *(Column(name, justify="right") for name in ("open", "acknowledged", "subscriptions", "merchants")), "oldest", "newest"
-    )
+    now_ms = SystemWorld().now_ms()
     for group in groups:
-        counts = (group.open, group.acknowledged, group.subscriptions, group.merchants)
-        grid.add_row(group.reason, *(str(count) for count in counts), to_rfc3339(group.oldest_ms), to_rfc3339(group.newest_ms))
-    console.print(grid)
-    console.print(f"{len(found)} in all. `hookline dlq list --reason …` lists those of one reason")
+        counts = f"{group.open} open, {group.acknowledged} acknowledged"
+        ages = f"{readable_ms(max(0, now_ms - group.oldest_ms))} to {readable_ms(max(0, now_ms - group.newest_ms))} ago"
+        of = f"subscriptions: {group.subscriptions}, merchants: {group.merchants}"
+        console.print(f"{group.reason:22}{counts}; {of}; {ages}", soft_wrap=True)
+    console.print(f"{len(found)} in all. `hookline dlq list --reason …` lists those of one reason", soft_wrap=True)
 
 
 def _unknown(letter_id: str, letters: Letters) -> str:

@@ -93,7 +93,8 @@ class Many:
             number = 0
             try:
                 async for lines in _lines(stream):
-                    for number, line in enumerate(lines, start=number + 1):
+                    for line in lines:
+                        number += 1
                         self._send(publisher, number, line)
                     await self._tell()
                     self._bar.move(sum(len(line) + 1 for line in lines), self.published)

@@ -44,8 +44,8 @@ def replay(
 ) -> None:
     """Send a stretch of the events log to a subscription again: hookline replay --from 24h --subscription sub_….
 
-    Without --missing-only it is sent whatever became of it the first time. Dead letters have a replay of their own: `hookline dlq
-    replay`. The commands below look after replays of both kinds.
+    Without --missing-only it is sent whatever became of it the first time. `hookline dlq replay`
+    sends dead letters again. The commands below look after replays of both kinds.
     """
     only_warnings_are_logged()
     if context.invoked_subcommand is not None:
@@ -95,20 +95,13 @@ def list_replays(
     if as_json:
         print_json([as_told(each) for each in found])
         return
-    grid = Grid(
-        Column("id", no_wrap=True), "asked", "by", "what", Column("of", overflow="fold"), "standing",
-        *(Column(name, justify="right") for name in ("matched", "sent", "skipped")),
-    )  # fmt: skip
     for each in found:
         request = each.request or {}
-        counts = (str(count) for count in (each.totals.matched, each.totals.sent, each.totals.skipped))
-        grid.add_row(
-            *map(
-                Text, (each.id, to_rfc3339(_asked_ms(each)), request.get("requested_by", "-"), _what(request), _of(request), each.standing)
-            ),
-            *counts,
-        )
-    console.print(grid)
+        counts = f"{each.totals.matched} matched, {each.totals.sent} sent, {each.totals.skipped} skipped"
+        asked = f"{to_rfc3339(_asked_ms(each))} by {request.get('requested_by', 'somebody')}"
+        console.print(Text(f"{each.id}  {each.standing}\n  {asked}: {_what(request)} of {_of(request)}; {counts}"), soft_wrap=True)
+    if not found:
+        console.print("no replays")
 
 
 @replay_app.command()
@@ -187,7 +180,7 @@ def _asked_ms(replay: Replay) -> int:
 
 def _what(request: Mapping[str, Any]) -> str:
     if not request:
-        return "-"
+        return "something"
     if request["action"] != "START":
         return str(request["action"])
     return f"{request['from_log']}{' (dry run)' if request['dry_run'] else ''}"
@@ -198,4 +191,4 @@ def _of(request: Mapping[str, Any]) -> str:
     stretch = [
         f"{word} {to_rfc3339(request[name])}" for word, name in (("from", "from_ms"), ("to", "to_ms")) if request.get(name) is not None
     ]
-    return " ".join([*named, *stretch]) or "-"
+    return " ".join([*named, *stretch]) or "all"

@@ -59,7 +59,8 @@ def readable(name: str, value: Any) -> str:
         return "-"
     if name.endswith("_ms") and isinstance(value, int) and name != "duration_ms":
         return to_rfc3339(value)
-    return value if isinstance(value, str) else orjson.dumps(plain(value)).decode()
+    value = plain(value)
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def who(requested_by: str | None) -> str:
