@@ -254,7 +254,7 @@ def _confirm(what: str, selection: Selection, yes: bool) -> None:
     if not found:
         aside.print("No dead letter is meant by that: there is nothing to do.")
         raise typer.Exit
-    merchants = len({letter["merchant"] for letter in found})
+    merchants = len({letter["merchant"] for letter in found} - {None})
     of = f" of {merchants} merchants" if merchants > 1 else ""
     typer.confirm(f"{what} {len(found)} dead letter{'s' if len(found) > 1 else ''}{of}?", abort=True, err=True)
 
