@@ -26,6 +26,8 @@ SILENCE_TOLD_S = 5.0
 INTERRUPTED = 130  # what a shell expects of a command that Ctrl-C has ended
 UNTIL: Mapping[str, frozenset[str]] = {"PAUSE": AT_REST}
 """Where each part has to stand for a request to be through; for all others that is its end."""
+PASSED_ON = frozenset({"RETRY_NOW", "CANCEL"})
+"""What the replay agent leaves to the deliver role."""
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Print the request's id and return at once; follow it with `replay show`.")]
 
@@ -52,8 +54,18 @@ def ask(request: Mapping[str, Any], *, wait: bool, as_json: bool, must_match: st
         _left_alone(replay, as_json)
         return
     follow(replay, starts, ENDED, as_json)
-    if must_match and not replay.totals.matched:
-        aside.print(f"Nothing was done: there is no {must_match}.", style="red", markup=False)
+    if must_match:
+        _require_done(replay, must_match)
+
+
+def _require_done(replay: Replay, what: str) -> None:
+    """It is a failure that nothing came of what was named."""
+    totals = replay.totals
+    if not totals.matched:
+        aside.print(f"Nothing was done: there is no {what}.", style="red", markup=False)
+        raise typer.Exit(1)
+    if not totals.sent and not (replay.request or {}).get("dry_run"):
+        aside.print("Nothing was done, for what is told above.", style="red")
         raise typer.Exit(1)
 
 
@@ -222,7 +234,9 @@ def _conclude(replay: Replay, as_json: bool, is_stopped_on_purpose: bool) -> Non
 def summary(replay: Replay) -> str:
     """Where it stands, what it came to, and what the agent says about that."""
     totals, request = replay.totals, replay.request or {}
-    done = "sent" if request.get("action") in (None, "START", "RETRY_NOW") else "done"
+    if request.get("action") in PASSED_ON and replay.standing == "FINISHED":
+        return f"{replay.id} FINISHED: passed on to the deliver role. `hookline status {request['event_id']}` tells what came of it"
+    done = "sent" if request.get("action") in (None, "START") else "done"
     counted = f"{totals.sent} {done}" if not request.get("dry_run") else "none sent, for it was a dry run"
     lines = [f"{replay.id} {replay.standing}: {totals.looked_at} looked at, {totals.matched} matched, {counted}, {totals.skipped} skipped"]
     return "\n".join([*lines, *(f"  {reason}" for reason in replay.reasons)])

@@ -122,10 +122,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def why_not(verb: str, replay: Replay) -> str | None:
-    """Say why a replay cannot be paused, resumed or stopped; None: it can."""
+    """Say why a replay cannot be paused, resumed or stopped; None: it can. Resuming one that runs lets it begin anew where it is."""
     if replay.has_ended:
         return f"replay {replay.id} is {replay.standing}: nothing of it is left to {verb.lower()}"
-    is_pausing = bool(replay.controls) and replay.controls[-1]["action"] == "PAUSE"
-    if verb == "RESUME" and not is_pausing and not any(part.standing == "PAUSED" for part in replay.parts.values()):
-        return f"replay {replay.id} is {replay.standing} and not paused: `hookline replay show {replay.id}` tells how far it has come"
     return None

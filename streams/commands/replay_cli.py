@@ -140,10 +140,10 @@ def retry_now(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Attempt a delivery that waits for its next attempt at once."""
+    """Attempt a delivery that waits for its next attempt at once. `hookline status` tells what came of it."""
     only_warnings_are_logged()
     request = requests.retry_now(following.asked(by, note), event_id, subscription)
-    following.ask(request, wait=not no_wait, as_json=as_json, must_match=f"delivery of event {event_id} to {subscription} that waits")
+    following.ask(request, wait=not no_wait, as_json=as_json)
 
 
 def cancel(
@@ -154,10 +154,10 @@ def cancel(
     no_wait: NoWait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Attempt an event's waiting deliveries no more. What was delivered is delivered."""
+    """Attempt an event's waiting deliveries no more. What was delivered is delivered; `hookline status` tells."""
     only_warnings_are_logged()
     request = requests.cancel(following.asked(by, note), event_id, subscription)
-    following.ask(request, wait=not no_wait, as_json=as_json, must_match=f"delivery of event {event_id} that waits")
+    following.ask(request, wait=not no_wait, as_json=as_json)
 
 
 def _control(verb: Verb, replay_id: str, note: str | None, by: str | None, no_wait: bool, as_json: bool) -> None:

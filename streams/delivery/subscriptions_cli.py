@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -60,8 +59,6 @@ Clear = Annotated[
     list[str] | None, typer.Option("--clear", help="filters, headers, overrides, contact or description: have none any more.")
 ]
 
-KNOWN_TO_WORKERS_S = 2.0
-"""How long a change takes to reach every worker, at most: one that takes a subscription for disabled cancels what is replayed to it."""
 CLEARABLE = ("filters", "headers", "overrides", "contact", "description")
 AS_GIVEN = (
     "url", "profile", "rate_per_s", "burst", "in_flight_max", "ordered", "operational", "contact", "description",
@@ -225,7 +222,6 @@ def enable(
     fields = asyncio.run(table.change(subscription_id, lambda before: changes.with_state(before, "enable", reason, now_ms)))
     if not as_json:
         typer.echo(f"{subscription_id} is {fields['state']} ({reason})")
-    time.sleep(KNOWN_TO_WORKERS_S)
     following.ask(request, wait=not no_wait, as_json=as_json)
 
 

@@ -180,6 +180,14 @@ def test_an_event_without_dead_deliveries_is_a_failure(ground: Ground) -> None:
     assert json.loads(result.stdout)["standing"] == "FINISHED"
 
 
+def test_a_dead_delivery_that_could_not_be_sent_is_a_failure_with_the_reason(ground: Ground) -> None:
+    with ground.agent(lambda request, partition: [{"standing": "FINISHED", "matched": 1, "skipped": 1, "reason": "it is disabled"}]):
+        result = ground.invoke("dlq", "replay", "e1")
+
+    assert result.exit_code == 1
+    assert "it is disabled" in result.stdout and "Nothing was done" in result.stderr
+
+
 def test_a_partition_that_refuses_makes_it_a_failure_with_the_reason(ground: Ground) -> None:
     def refusing(request: Any, partition: int) -> list[dict[str, Any]]:
         return finished(request, partition) if partition else [{"standing": "REFUSED", "reason": "another replay runs"}]
