@@ -14,6 +14,8 @@ from streams.errors import ConfigurationError
 
 NOTE_LENGTH_MAX, WHO_LENGTH_MAX, FILTER_LENGTH_MAX = 1_000, 200, 1_200
 RATE_PER_S_LEAST, RATE_PER_S_MAX = 0.001, 10_000
+BACKLOG_MS = 24 * 3_600_000
+"""How far behind the events a worker may have been; well below the time for which it knows what it has delivered."""
 
 Verb = Literal["PAUSE", "RESUME", "STOP"]
 Triage = Literal["ACKNOWLEDGE", "DISCARD"]
@@ -64,13 +66,18 @@ def replay_events(
 
 
 def replay_since_disabled(asked: Asked, subscription: Mapping[str, Any], rate_per_s: float | None = None) -> dict[str, Any]:
-    """Send a subscription what it missed: `subscription` is what it was before it was enabled."""
+    """Send a subscription what it missed: `subscription` is what it was before it was enabled.
+
+    What was written before it was disabled may have been read only afterwards, so the replay begins earlier: what the subscription
+    was given then is known, and is not sent again.
+    """
     if subscription["state"] != "DISABLED":
         raise ConfigurationError(
             f"subscription {subscription['id']} is {subscription['state']}, so it does not tell since when it missed something: "
             f"say it yourself, with `hookline replay --subscription {subscription['id']} --missing-only --from …`"
         )
-    selection = Selection(subscription_id=subscription["id"], from_ms=subscription["state_since_ms"])
+    from_ms = max(subscription["created_ms"], subscription["state_since_ms"] - BACKLOG_MS)
+    selection = Selection(subscription_id=subscription["id"], from_ms=from_ms)
     return _start(asked, selection, rate_per_s, dry_run=False, from_log="EVENTS", missing_only=True, include_cancelled=True)
 
 

@@ -13,7 +13,7 @@ from streams.errors import ConfigurationError
 NOW_MS = 1_700_000_000_000
 ASKED = Asked("rep_1", "mia", NOW_MS, "it was our fault")
 BARE = Asked("rep_1", "mia", NOW_MS)
-SUBSCRIPTION = {"id": "sub_1", "state": "DISABLED", "state_since_ms": 500}
+SUBSCRIPTION = {"id": "sub_1", "state": "DISABLED", "state_since_ms": 500, "created_ms": 400}
 Make = Callable[[], dict[str, Any]]
 
 
@@ -35,7 +35,7 @@ Make = Callable[[], dict[str, Any]]
         (
             lambda: requests.replay_since_disabled(BARE, SUBSCRIPTION, 7),
             {
-                "from_log": "EVENTS", "subscription_id": "sub_1", "from_ms": 500, "to_ms": None, "missing_only": True,
+                "from_log": "EVENTS", "subscription_id": "sub_1", "from_ms": 400, "to_ms": None, "missing_only": True,
                 "include_cancelled": True, "rate_per_s": 7,
             },
         ),
@@ -83,3 +83,11 @@ def test_a_reason_is_read_in_any_case(text: str, name: str) -> None:
 def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(text: str) -> None:
     with pytest.raises(ConfigurationError, match="choose from MALFORMED, TOO_LARGE, EXHAUSTED"):
         requests.reason_named(text)
+
+
+def test_a_replay_since_the_disabling_begins_a_day_before_it_for_what_was_read_late_and_never_before_the_subscription_was_made() -> None:
+    day_ms = 24 * 3_600_000
+    old = {**SUBSCRIPTION, "state_since_ms": 10 * day_ms, "created_ms": day_ms}
+
+    assert requests.replay_since_disabled(ASKED, old)["from_ms"] == 9 * day_ms
+    assert requests.replay_since_disabled(ASKED, {**old, "created_ms": 10 * day_ms - 1})["from_ms"] == 10 * day_ms - 1
