@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from bench import report
-from bench.ground import Ground, ground
+from bench.ground import ground
 from bench.registry import Benchmark, Measured, chosen
 from streams.errors import HooklineError
 
@@ -18,9 +18,7 @@ def measure(benchmarks: list[Benchmark]) -> dict[Benchmark, Measured]:
     with ground() as standing:
         for number, each in enumerate(benchmarks, 1):
             standing.tell(f"[{number}/{len(benchmarks)}] {each.name}")
-            own = Ground(standing.bootstrap, standing.folder / each.name, f"{standing.prefix}{each.name.replace('_', '-')}-", standing.tell)
-            own.folder.mkdir()
-            results[each] = each.run(own)
+            results[each] = each.run(standing.part(each.name))
     return results
 
 

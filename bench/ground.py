@@ -40,10 +40,17 @@ class Ground:
     def name(self, topic: Topic) -> str:
         return self.prefix + topic.name
 
+    def part(self, name: str) -> "Ground":
+        """A part of it, with topics and a folder of its own."""
+        part = Ground(self.bootstrap, self.folder / name, f"{self.prefix}{name.replace('_', '-')}-", self.tell)
+        part.folder.mkdir()
+        return part
+
     def make(self, topics: Sequence[Topic]) -> None:
         """Make topics as the topology would."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})  # kept: it takes its answers with it
-        made = admin.create_topics([NewTopic(self.name(topic), PARTITIONS, 1, config=topic.config(1)) for topic in topics])
+        wanted = [NewTopic(self.name(topic), topic.partitions(PARTITIONS), 1, config=topic.config(1)) for topic in topics]
+        made = admin.create_topics(wanted)
         for creation in made.values():
             creation.result(ADMIN_TIMEOUT_S)
 

@@ -14,14 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from socket import AF_INET, AF_UNSPEC, AddressFamily
 from typing import NamedTuple
 
 import aiohttp
 import uvloop
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bench.ground import BenchmarkError, Ground
+from bench.merchants import Loopback
 from bench.registry import Measured, median_of
 from bench.report import rounded
 from streams.delivery.client import Client
@@ -49,16 +48,6 @@ class Sinks(NamedTuple):
 
     urls: list[str]
     trusting: ssl.SSLContext | None
-
-
-class Loopback(AbstractResolver):
-    """Every name is this machine, for not every system knows the names below localhost."""
-
-    async def resolve(self, host: str, port: int = 0, family: AddressFamily = AF_UNSPEC) -> list[ResolveResult]:
-        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=AF_INET, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 def signer() -> Signer:

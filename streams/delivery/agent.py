@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from ssl import SSLContext
 from typing import Any
+
+from aiohttp.abc import AbstractResolver
 
 from streams.dead_letters import dead_letter
 from streams.delivery.brake import Brake, BrakeRule
@@ -69,14 +72,25 @@ class DeliveryWorld(SystemWorld):
 
 
 @asynccontextmanager
-async def delivering(settings: Settings, kafka: Mapping[str, Any], subscriptions: Subscriptions) -> AsyncIterator[DeliveryWorld]:
-    """A world in which subscriptions are known and kept current, and connections to merchants are pooled."""
+async def delivering(
+    settings: Settings,
+    kafka: Mapping[str, Any],
+    subscriptions: Subscriptions,
+    resolver: AbstractResolver | None = None,
+    ssl_context: SSLContext | None = None,
+) -> AsyncIterator[DeliveryWorld]:
+    """A world in which subscriptions are known and kept current, and connections to merchants are pooled.
+
+    Names and certificates are the system's, unless a benchmark or a test brings its own.
+    """
     table = Table(topics.SUBSCRIPTIONS, settings, kafka, subscriptions.apply)
     client = Client(
         allow_loopback=settings.allow_loopback,
         idle_max=settings.idle_connections_max,
         idle_per_endpoint_max=settings.idle_connections_per_endpoint_max,
         idle_s=settings.idle_connection_s,
+        resolver=resolver,
+        ssl_context=ssl_context,
     )
     try:
         await table.load()
