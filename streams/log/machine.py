@@ -32,6 +32,10 @@ BORN = b"\x00born/"
 TURN_RECORDS = 64
 """How many records of one inlet are handed out before the next inlet's turn."""
 
+TURN_EFFECTS = 8
+"""And how many of them may begin an effect: what has been answered meanwhile is heard before more is begun, so that a backlog does
+not begin everything that a commit can name at once, and endpoints are given as much as they are seen to take."""
+
 FULL_WAIT_S = 0.1
 """How long reading waits for a commit to make room, before it pauses what is full."""
 
@@ -133,9 +137,12 @@ class Machine:
     def _hand_out_turn(self, inlet: Inlet) -> bool:
         """Hand out some of an inlet; False when it is empty or has enough in work."""
         queue, offsets, plan = inlet.queue, inlet.offsets, self._performer.plan
+        enough = inlet.working + TURN_EFFECTS
         for _ in range(TURN_RECORDS):
             if not queue or self._has_enough_in_work(inlet):
                 return False
+            if inlet.working >= enough:
+                break
             record = queue.popleft()
             if offsets.hand_out(record.offset):
                 plan(inlet, record)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams.errors import Fatal, MalformedRecord, PositionLost
-from streams.log.machine import RECORDS_OF_ALL_MAX, Limits
+from streams.log.machine import RECORDS_OF_ALL_MAX, TURN_EFFECTS, Limits
 from streams.log.offsets import unpack
 from streams.log.records import NOTHING, Outcome, Record, Work, Write
 from streams.log.simulated.clock import simulate
@@ -312,6 +312,26 @@ def test_no_more_is_held_than_allowed_and_what_was_paused_is_resumed(limits: Lim
             assert worker.log.asked["resume"] == worker.log.asked["pause"]
             assert (held.records, held.bytes, held.working, held.paused) == (0, 0, 0, False)
             assert worker.world.begun.total() == len(names) + 1
+
+    simulate(program())
+
+
+def test_a_backlog_begins_more_only_when_it_has_heard_what_was_answered() -> None:
+    in_work_max = 0
+
+    async def perform(task: tuple[bytes, bytes], world: Any) -> bytes:
+        nonlocal in_work_max
+        world.in_work += 1
+        in_work_max = max(in_work_max, world.in_work)
+        await asyncio.sleep(0)  # as soon as an effect can be answered: in the event loop's next turn
+        world.in_work -= 1
+        return task[1]
+
+    async def program() -> None:
+        async with one_worker(agent(plan=plan_work, perform=perform, conclude=conclude_work)) as worker:
+            worker.send(*(b"%d" % number for number in range(1_000)))
+            await worker.until(lambda: worker.offset() == 1_000)
+            assert in_work_max <= 3 * TURN_EFFECTS
 
     simulate(program())
 
