@@ -3,7 +3,8 @@
 Run: python -m bench.delivery_bare --bootstrap B --prefix P --loop post --port N --posts N [--authority FILE]
      python -m bench.delivery_bare --bootstrap B --prefix P --loop relay --port N
 
-`post` makes so many as fast as it can, and says how many a second and how much CPU they took. `relay` posts each event that comes, until it is told to stop.
+`post` makes so many as fast as it can, and says how many a second and how much CPU they took. `relay` posts each event that comes,
+until it is told to stop.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import aiohttp
 import uvloop
-from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from bench.bare import reading
 from bench.ground import PARTITIONS
@@ -52,7 +53,7 @@ class Poster:
 
 
 async def post_all(poster: Poster, posts: int) -> tuple[float, float]:
-    """Posts a second, a good many at once, and CPU-seconds for 1,000; the first of each endpoint opens its connection, as a worker's does."""
+    """Posts a second, a good many at once, and CPU-seconds for 1,000; connections are opened meanwhile, as a worker's are."""
     left = iter(range(posts))
 
     async def keep_posting(numbers: Iterator[int]) -> None:
@@ -92,7 +93,7 @@ async def run(options: argparse.Namespace) -> None:
             print(*await post_all(poster, options.posts))
             return
         consumer = Consumer({**reading(options), "group.id": options.prefix + "relay", "fetch.wait.max.ms": 50})
-        consumer.assign([TopicPartition(options.prefix + EVENTS.name, number, OFFSET_END) for number in range(PARTITIONS)])
+        consumer.assign([TopicPartition(options.prefix + EVENTS.name, number, 0) for number in range(PARTITIONS)])
         await relay(poster, consumer)
 
 
