@@ -3,12 +3,13 @@
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from bench.ground import PARTITIONS, BenchmarkError, Ground, Process
 
 ASK_EVERY_S = 0.02
 ASK_TIMEOUT_S = 10
+COORDINATOR_UNKNOWN = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 WARM = 40_000
 LEFT = 40_000
 """More than a worker reads ahead: 5,000 for each of 6 partitions."""
@@ -40,8 +41,19 @@ class Group:
         self._places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
     def see(self) -> Seen:
-        places = self._consumer.committed(self._places, ASK_TIMEOUT_S)
+        places = self._committed()
         return Seen(time.perf_counter(), sum(max(0, place.offset) for place in places), max(commits_of(place.metadata) for place in places))
+
+    def _committed(self) -> list[TopicPartition]:
+        """Ask again where a broker that has just been started does not know yet who coordinates the group."""
+        deadline_s = time.perf_counter() + ASK_TIMEOUT_S
+        while True:
+            try:
+                return self._consumer.committed(self._places, ASK_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in COORDINATOR_UNKNOWN or time.perf_counter() > deadline_s:
+                    raise
+                time.sleep(ASK_EVERY_S)
 
     def pace(self, process: Process, records: int, timeout_s: float) -> Pace:
         """Watch a process in full swing: from a while after its first commit, for some seconds or until too little is left.
