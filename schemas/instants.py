@@ -2,8 +2,10 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999, where RFC 3339 ends
+SECONDS_KNOWN = 1_024
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,4 +21,10 @@ def from_rfc3339(text: str) -> int:
 
 def to_rfc3339(instant_ms: int) -> str:
     """Write an instant in UTC, with its milliseconds."""
-    return (_EPOCH + instant_ms * _MILLISECOND).isoformat(timespec="milliseconds")[:-6] + "Z"
+    return f"{_second(instant_ms // 1_000)}.{instant_ms % 1_000:03d}Z"
+
+
+@lru_cache(SECONDS_KNOWN)
+def _second(instant_s: int) -> str:
+    """Write a whole second; instants that are written one after another mostly share it."""
+    return (_EPOCH + timedelta(seconds=instant_s)).isoformat()[:-6]
