@@ -196,8 +196,7 @@ def _hmac_base64(key: bytes, prefix: str) -> _Sign:
 
     def sign(before: bytes, body: bytes) -> str:
         mac = keyed.copy()
-        mac.update(before)
-        mac.update(body)
+        mac.update(before + body)
         return prefix + b2a_base64(mac.digest(), newline=False).decode()
 
     return sign
@@ -208,8 +207,7 @@ def _hmac_hex(key: bytes, prefix: str) -> _Sign:
 
     def sign(before: bytes, body: bytes) -> str:
         mac = keyed.copy()
-        mac.update(before)
-        mac.update(body)
+        mac.update(before + body)
         return prefix + mac.hexdigest()
 
     return sign
