@@ -48,8 +48,11 @@ def wrong_order(left: Left, name: str) -> Iterator[str]:
     for resource, ones in by_resource.items():
         ones.sort(key=lambda told: int(told[-1]["origin"]["offset"]))
         attempted = [told[-1] for told in ones if told[-1]["attempts"]]
-        numbers = [each["sequence"] for each in attempted]
-        if numbers != list(range(1, len(attempted) + 1)):
+        taken = [
+            told[-1] for told in ones if told[-1]["attempts"] or told[-1]["sequence"] is not None
+        ]  # or cancelled when its turn had come
+        numbers = [each["sequence"] for each in taken]
+        if numbers != list(range(1, len(numbers) + 1)):
             yield f"{resource}: numbered {numbers}"
         for before, after in pairwise(attempted):
             ended_ms = before["attempts"][-1]["at_ms"] + before["attempts"][-1]["duration_ms"]
