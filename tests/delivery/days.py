@@ -151,7 +151,9 @@ def judged(seed: int, troubles: Troubles, left: Left, stuck: bool) -> Day:
     report = Day(seed, len(left.events), len(troubles.merchants.posts), troubles=troubles.told, seen=troubles.seen)
     posts, struck = troubles.merchants.posts, troubles.workers_struck_ms
     skew_ms = max(troubles.skews_seen_ms) - min(troubles.skews_seen_ms)
-    report.wrong += wrong_deliveries(left, posts, struck, skew_ms)
+    report.wrong += wrong_deliveries(
+        left, posts, struck, 2 * skew_ms
+    )  # a clock may be set between an attempt and its end, and then the ladder's
     report.wrong += wrong_endpoints(left, posts, struck, clocks_stepped=skew_ms > 0)
     if stuck:
         report.wrong.append("stuck: not everything was ever over")

@@ -15,7 +15,7 @@ import orjson
 from streams.delivery.lane import Gate
 from streams.delivery.results import Answer, Failure, Result
 from streams.log.simulated.cluster import brokers_now_ms
-from streams.log.simulated.process import Process
+from streams.log.simulated.process import Host, Process
 
 HOUR_S, RETRY_AFTER_S_MAX = 3_600, 86_400
 FLAP_S = 600
@@ -169,6 +169,11 @@ class Merchants:
         return told.result
 
 
+def clock_of(host: Host) -> str:
+    """Each role of a host has a machine to itself."""
+    return f"{host.system.agent.name} {host.name}"
+
+
 class World:
     """One process's world: what it begins ends with it, and its clock is its machine's, right or wrong."""
 
@@ -177,7 +182,7 @@ class World:
         self.client, self.gate = self, Gate(64)
 
     def now_ms(self) -> int:
-        return brokers_now_ms() + self._skews_ms.get(self._process.host.name, 0)
+        return brokers_now_ms() + self._skews_ms.get(clock_of(self._process.host), 0)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -11,7 +11,7 @@ from streams.delivery.brake import Brake
 from streams.delivery.delivery import Delivery, encode, from_event
 from streams.delivery.handler import Deliverer
 from streams.delivery.lane import Gate
-from streams.delivery.results import Answer, Result
+from streams.delivery.results import Answer, Failure
 from streams.delivery.state import ShardMemory, Turn, parked_key, turn_change
 from streams.delivery.subscription import Subscription, Subscriptions, changed
 from streams.delivery.subscription_changes import NewSecret, Wanted, created, sealed
@@ -34,7 +34,9 @@ class Merchant:
     def now_ms(self) -> int:
         return NOW_MS
 
-    async def post(self, *arguments: Any) -> Result:
+    async def post(
+        self, url: str, headers: bytes, body: bytes, answer_timeout_s: float, connect_timeout_s: float | None = None
+    ) -> Answer | Failure:
         self.posts += 1
         return Answer(410, 5)
 
