@@ -114,9 +114,11 @@ async def day(seed: int) -> Day:
     limits = Limits(keep_every_s=chance.choice([1, 5]), note_ends_every_s=chance.choice([60, 3_600]))
     shape = deliver(Deliverer(Subscriptions(KEYRING), Brake()), World(None, "", merchants, {}))  # type: ignore[arg-type]
     system = System(shape, PARTITIONS, HOSTS, seed, workers.world, faults, limits, cluster, workers.agent)
-    ladder = System(
-        ladder_agent(UNSCALED), PARTITIONS, 1, seed + 2, lambda process: World(process, "ladder", merchants, skews_ms), faults, limits, cluster
-    )  # fmt: skip
+
+    def of_the_ladder(process: Process) -> World:
+        return World(process, "ladder", merchants, skews_ms)
+
+    ladder = System(ladder_agent(UNSCALED), PARTITIONS, 1, seed + 2, of_the_ladder, faults, limits, cluster)
     subscribers = Subscribers(cluster, chance)
     names = [f"m{number}" for number in range(MERCHANTS)]
     for merchant in names:

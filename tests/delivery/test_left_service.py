@@ -9,7 +9,7 @@ from schemas.event import Event
 from streams.delivery import order
 from streams.delivery.brake import Brake
 from streams.delivery.delivery import Delivery, encode, from_event
-from streams.delivery.handler import Deliverer
+from streams.delivery.handler import Deliverer, Poster
 from streams.delivery.lane import Gate
 from streams.delivery.results import Answer, Failure
 from streams.delivery.state import ShardMemory, Turn, parked_key, turn_change
@@ -29,7 +29,8 @@ class Merchant:
     """A world with one endpoint, which is gone."""
 
     def __init__(self) -> None:
-        self.client, self.gate, self.posts = self, Gate(8), 0
+        self.client: Poster = self
+        self.gate, self.posts = Gate(8), 0
 
     def now_ms(self) -> int:
         return NOW_MS

@@ -151,8 +151,8 @@ class Troubles:
     async def step_clock(self, name: str) -> None:
         """A worker's clock is set by a little, or all of them by a lot; they may be set right again.
 
-        By a lot only together, and only back: a ladder that is an hour ahead of its broker, or of the workers that put records
-        on it, moves them round and round until they are due, which costs seconds of a real machine and millions of steps here.
+        By a lot only together, and only back: where the ladder is an hour ahead of a worker, what that one throttles is due at once
+        for the ladder and not yet for the worker, and goes round between them until both agree, which takes millions of steps.
         """
         hosts = [*self.system.hosts, *self.ladder.hosts]
         set_now = hosts if self.chance.random() < 0.3 else [self.chance.choice(hosts)]
