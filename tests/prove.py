@@ -1,6 +1,6 @@
 """`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
 
-Run: python -m tests.prove [--only faults,ladder,store,simulation | a fault's name]
+Run: python -m tests.prove [--only faults,ladder,store,simulation,days | a fault's name]
 """
 
 import argparse
@@ -15,7 +15,9 @@ PARTS = {
     "ladder": [sys.executable, "-m", "tests.ladder.prove"],
     "store": [sys.executable, "-m", "bench.store_proof"],
     "simulation": [sys.executable, "-m", "pytest", "tests/simulation", "tests/ladder/test_ladder_simulated.py"],
+    "days": [sys.executable, "-m", "pytest", "tests/delivery/test_days.py"],
 }
+SEEDS, SEEDS_OF_DAYS = "1000", "2000"
 
 
 def main() -> None:
@@ -25,11 +27,11 @@ def main() -> None:
     unknown = [name for name in chosen if name not in PARTS and name not in faults()]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}: choose from {', '.join([*PARTS, *faults()])}")
-    commands = [PARTS[name] for name in chosen if name in PARTS]
+    commands = [(PARTS[name], SEEDS_OF_DAYS if name == "days" else SEEDS) for name in chosen if name in PARTS]
     named = [name for name in chosen if name in faults()]
     if named:
-        commands.insert(0, [*PARTS["faults"], "--only", ",".join(named)])
-    codes = [subprocess.run(command, env={**os.environ, "HOOKLINE_SEEDS": "1000"}, check=False).returncode for command in commands]
+        commands.insert(0, ([*PARTS["faults"], "--only", ",".join(named)], SEEDS))
+    codes = [subprocess.run(command, env={**os.environ, "HOOKLINE_SEEDS": seeds}, check=False).returncode for command, seeds in commands]
     sys.exit(max(codes))
 
 

@@ -136,6 +136,8 @@ class Deliverer:
             if not entered:
                 return PutOff(lane.put_off(world.now_ms() + BUSY_MS).slot_ms, "THROTTLED")
             at_ms = world.now_ms()
+            if not self._still_takes(subscription):
+                return PutOff(at_ms, "PAUSED")
             try:
                 delivery = with_body(delivery, subscription)
                 assert delivery.body is not None
@@ -155,6 +157,11 @@ class Deliverer:
             if entered:
                 world.gate.leave(proven)
             lane.leave(result)
+
+    def _still_takes(self, subscription: Subscription) -> bool:
+        """Whether a subscription was neither paused, disabled nor deleted while a delivery waited in its lane."""
+        current = self._subscriptions.by_id.get(subscription.id)
+        return current is not None and current.state == "ACTIVE"
 
     # Conclude
 
@@ -260,8 +267,9 @@ class Deliverer:
             return outcome
         writes, changes = [*outcome.writes], [*outcome.changes, health_change(subscription.id, Health(streak, health.slots))]
         why = "gone" if gone else why_disable(streak, now_ms, subscription.disable_rule)
-        if why is not None and not memory.is_disabled(subscription):
-            writes += self._disabled(subscription, why, memory, now_ms)
+        current = self._subscriptions.by_id.get(subscription.id)  # as people have it by now: a change of theirs is not undone
+        if why is not None and current is not None and not memory.is_disabled(current):
+            writes += self._disabled(current, why, memory, now_ms)
         return Outcome(writes, changes)
 
     def _disabled(self, subscription: Subscription, why: str, memory: ShardMemory, now_ms: int) -> list[Write]:

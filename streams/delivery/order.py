@@ -51,12 +51,16 @@ def go_on(
     if delivery.resource is None or (subscription is not None and not subscription.ordered):
         return
     turn = memory.turn(delivery.subscription_id, delivery.resource)
+    next_sequence = max(turn.next_sequence, (delivery.sequence or 0) + 1)
+    if turn.head is not None and turn.head != name_of(delivery):  # cancelled behind another, which its resource goes on waiting for
+        changes.append(turn_change(delivery.subscription_id, delivery.resource, msgspec.structs.replace(turn, next_sequence=next_sequence)))
+        return
     first = next(memory.parked(delivery.subscription_id, delivery.resource), None)
     head = None
     if first is not None and (subscription is None or subscription.state != "PAUSED"):
         head = name_of(first[1])
         release(*first, now_ms, writes, changes)
-    after = Turn(max(turn.next_sequence, (delivery.sequence or 0) + 1), head, held=False, expires_ms=now_ms + TURN_KEPT_MS)
+    after = Turn(next_sequence, head, held=False, expires_ms=now_ms + TURN_KEPT_MS)
     changes.append(turn_change(delivery.subscription_id, delivery.resource, after))
 
 
@@ -75,7 +79,7 @@ def release_some(
         if looked_at == LOOKED_AT_ONCE:
             return True
         resource = delivery.resource
-        if resource is not None and subscription is not None and subscription.ordered:
+        if resource is not None and subscription is not None and subscription.ordered and subscription.state != "DISABLED":
             turn = memory.turn(subscription_id, resource)
             if resource in released or not _is_free(delivery, resource, subscription, turn, memory):
                 left = True

@@ -95,6 +95,8 @@ class Machine:
         self._share_out(partitions=1)
         self._failure: BaseException | None = None
         self._last_commit_s = float("-inf")
+        self._noted_s = 0.0
+        self._swept: dict[int, bytes] = {}  # how far each shard's state was looked through for what has expired
 
     # Records come in
 
@@ -267,21 +269,24 @@ class Machine:
 
         Every minute: commit how far idle logs were read, so that their positions outlive what retention deletes.
         """
-        places: dict[int, bytes] = {}
-        loop = asyncio.get_running_loop()
-        noted_s = loop.time()
+        self._noted_s = asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(self.limits.keep_every_s)
-            if self.generation is None:
-                continue
-            notes = loop.time() - noted_s >= self.limits.note_ends_every_s
-            noted_s = loop.time() if notes else noted_s
-            for shard in list(self.shards.values()):
-                self._performer.tick(shard)
-                if self.agent.expires_ms is not None:
-                    places[shard.number] = self._sweep_some(shard, places.get(shard.number, b""))
-                if notes:
-                    self._note_ends(shard)
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """One second's part of what `keep` does."""
+        if self.generation is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        notes = now_s - self._noted_s >= self.limits.note_ends_every_s
+        self._noted_s = now_s if notes else self._noted_s
+        for shard in list(self.shards.values()):
+            self._performer.tick(shard)
+            if self.agent.expires_ms is not None:
+                self._swept[shard.number] = self._sweep_some(shard, self._swept.get(shard.number, b""))
+            if notes:
+                self._note_ends(shard)
 
     def _note_ends(self, shard: Shard) -> None:
         for inlet in shard.inlets.values():

@@ -98,6 +98,7 @@ def test_the_end_of_an_idle_log_is_committed_so_that_it_outlives_retention() -> 
             end = worker.cluster.end((IN.name, 0))
             assert end > 1
             await worker.until(lambda: worker.offset() == end)
+            await worker.until_quiet()
             commits = len(worker.log.written)
             await asyncio.sleep(100)
             assert len(worker.log.written) == commits, "an end that was noted is not noted again"

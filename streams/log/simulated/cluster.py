@@ -13,8 +13,24 @@ from streams.errors import Aborted, Fatal
 from streams.log.offsets import Mark
 from streams.log.records import Headers
 
+START_MS = 1_700_000_000_000
+"""When every simulation begins."""
+
 Place = tuple[str, int]
 """A topic's name and a partition."""
+
+
+def brokers_now_ms() -> int:
+    """The brokers' clock: the true time."""
+    return START_MS + int(asyncio.get_running_loop().time() * 1000)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who wants to hear when something was written to one of these topics."""
+
+    topics: frozenset[str]
+    wake: asyncio.Event
 
 
 @dataclass(eq=False)
@@ -36,6 +52,7 @@ class Entry(NamedTuple):
     timestamp_ms: int
     transaction: OpenTransaction | None
     is_marker: bool = False
+    appended_ms: int = 0  # by the brokers' clock, which nothing steps
 
 
 class Generation(NamedTuple):
@@ -80,7 +97,7 @@ class Cluster:
         self.clock = clock
         self.partitions: dict[Place, list[Entry]] = {}
         self.groups: dict[str, Group] = {}
-        self.readers: list[asyncio.Event] = []  # each set when its reader may find more
+        self.readers: dict[tuple[str, str], Reader] = {}  # by what they read for, and who they are: a restarted one takes its own place
         self._open: dict[Place, dict[OpenTransaction, int]] = {}
         self._epochs: dict[str, int] = {}
         self._transactions: dict[str, OpenTransaction] = {}
@@ -99,9 +116,9 @@ class Cluster:
         """Write one record."""
         entries = self.partitions.setdefault(place, [])
         offset = len(entries)
-        entries.append(Entry(offset, key, value, headers, now_ms, transaction))
+        entries.append(Entry(offset, key, value, headers, now_ms, transaction, appended_ms=brokers_now_ms()))
         if transaction is None:
-            self._pulse()
+            self._pulse({place[0]})
         elif place not in transaction.first_offsets:
             transaction.first_offsets[place] = offset
             self._open.setdefault(place, {})[transaction] = offset
@@ -156,7 +173,7 @@ class Cluster:
         if commit:
             for (group, place), mark in transaction.marks.items():
                 self.groups[group].committed[place] = mark
-        self._pulse()
+        self._pulse({topic for topic, _ in transaction.first_offsets})
 
     def _check_epoch(self, producer: str, epoch: int) -> None:
         if self._epochs[producer] != epoch:
@@ -180,6 +197,7 @@ class Cluster:
         """Whether no open transaction holds offsets for any of these."""
         return not any((group, place) in transaction.marks for transaction in self._transactions.values() for place in places)
 
-    def _pulse(self) -> None:
-        for reader in self.readers:
-            reader.set()
+    def _pulse(self, topics: set[str]) -> None:
+        for reader in self.readers.values():
+            if not reader.topics.isdisjoint(topics):
+                reader.wake.set()

@@ -1,18 +1,20 @@
 """`port.Log` on the simulated cluster: every step takes time, may fail, and may be the last thing its worker does."""
 
 import asyncio
-import bisect
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
+
+from sortedcontainers import SortedDict
 
 from streams.errors import Aborted, Unwritable
 from streams.log.agent import Agent, World
 from streams.log.machine import Machine
 from streams.log.offsets import Mark
 from streams.log.port import Partition, Transaction
-from streams.log.records import Record, Write
-from streams.log.simulated.cluster import Cluster, Generation, Place
+from streams.log.records import BY_KEY, Record, Write
+from streams.log.simulated.cluster import Cluster, Generation, Place, Reader, brokers_now_ms
 from topology.topics import Topic
 
 READ_MAX = 40
@@ -31,22 +33,22 @@ class Faults:
 class SimulatedStore:
     """A shard's files: they survive their worker, and are as far as the last write before it died."""
 
-    values: dict[bytes, bytes] = field(default_factory=dict)
+    values: SortedDict[bytes, bytes] = field(default_factory=SortedDict)
     next_offset: int = 0
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        return self.values.get(key)
+        found: bytes | None = self.values.get(key)
+        return found
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys that begin with `prefix`, ascending."""
-        return iter([(key, self.values[key]) for key in sorted(self.values) if key.startswith(prefix)])
+        found = takewhile(lambda key: key.startswith(prefix), self.values.irange(prefix))
+        return iter([(key, self.values[key]) for key in found])
 
     def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """The next keys after `key`."""
-        keys = sorted(self.values)
-        start = bisect.bisect_right(keys, key)
-        return [(key, self.values[key]) for key in keys[start : start + count]]
+        return [(each, self.values[each]) for each in islice(self.values.irange(key, inclusive=(False, False)), count)]
 
     def apply(self, changes: Mapping[bytes, bytes | None], next_offset: int) -> None:
         """Store changes and how far they bring us."""
@@ -56,6 +58,11 @@ class SimulatedStore:
             else:
                 self.values[key] = value
         self.next_offset = next_offset
+
+
+def producer_of(agent: Agent, instance: str) -> str:
+    """A worker's transactional id: two roles of one worker do not fence each other."""
+    return f"{agent.name} {instance}"
 
 
 class Gate:
@@ -106,14 +113,14 @@ class SimulatedLog:
             chance,
         )
         self.group = agent.name
-        self.producer = self.instance = instance
-        self._epoch = cluster.begin_epoch(instance)
+        self.instance, self.producer = instance, producer_of(agent, instance)
+        self._epoch = cluster.begin_epoch(self.producer)
         self._reading: dict[Partition, int] = {}
         self._paused: dict[Partition, None] = {}
         self._assigned: int = 0
         self._stores: dict[int, SimulatedStore] = {}
         self._wake = asyncio.Event()
-        cluster.readers.append(self._wake)
+        cluster.readers["log of " + self.group, instance] = Reader(frozenset(topic.name for topic in agent.reads), self._wake)
 
     async def _step(self) -> None:
         """Time passes; here a process is frozen or dies."""
@@ -149,10 +156,10 @@ class SimulatedLog:
 
     def _next_records(self) -> Iterator[Record]:
         for partition, position in list(self._reading.items()):
-            if partition in self._paused:
-                continue
             topic, number = partition
             place = (topic.name, number)
+            if partition in self._paused or position >= self._cluster.stable_end(place):
+                continue
             count = self._chance.randint(1, READ_MAX)
             for entry in self._cluster.read(place, position, count):
                 self._reading[partition] = entry.offset + 1
@@ -247,11 +254,13 @@ class SimulatedLog:
 
     def _append(self, writes: Sequence[tuple[int, Write]]) -> None:
         opened = self._cluster.transaction(self.producer, self._epoch)
-        now_ms = (self._cluster.clock or self._world.now_ms)()
+        appended_ms = (self._cluster.clock or brokers_now_ms)()
         for shard, write in writes:
             if write.bytes_at_most > write.topic.record_bytes_max:
                 raise Unwritable(f"{write.bytes_at_most} bytes")
-            place: Place = (write.topic.name, shard if write.partition is None else write.partition)
+            by_shard = write.partition is None or write.partition == BY_KEY  # what a worker writes by key is about its shard's own
+            place: Place = (write.topic.name, shard if by_shard else write.partition or 0)
+            now_ms = appended_ms if write.topic.timestamps == "LogAppendTime" else self._world.now_ms()
             self._cluster.append(place, write.key, write.value, write.headers, now_ms, opened)
 
     def read_from(self, positions: Mapping[Partition, int], paused: Collection[Partition]) -> None:

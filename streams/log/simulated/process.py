@@ -1,6 +1,7 @@
-"""Simulated processes in a group: they join, die at any step, freeze past their session, and come back as themselves."""
+"""Simulated processes in a group: they join and leave, die at any step, freeze past their session, and come back as themselves."""
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
 import random
@@ -10,12 +11,16 @@ from typing import Any
 from streams.errors import Fatal
 from streams.log.agent import Agent, World
 from streams.log.machine import Limits, Machine
-from streams.log.simulated.cluster import Cluster, Generation, Group, Member
-from streams.log.simulated.log import Faults, Gate, SimulatedLog, SimulatedStore
+from streams.log.simulated.cluster import Cluster, Generation, Group, Member, Reader
+from streams.log.simulated.log import Faults, Gate, SimulatedLog, SimulatedStore, producer_of
+from topology.ladder import RUNG_TOPICS
 
 SESSION_S = 10.0
 HEARTBEAT_S = 1.0
 NOTICE_S_MAX = 0.3
+TURNS_AFTER_EACH_STIR = 3
+IDLE_S = 1_800.0
+"""How often a machine has its turn while nothing is written that could concern it: a quiet day costs next to nothing."""
 
 owner: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("owner", default=None)
 member_ids = itertools.count(1)
@@ -74,18 +79,33 @@ class Host:
 
     async def _run(self, process: Process) -> None:
         system = self.system
-        world = system.world(process)
-        log = SimulatedLog(system.agent, world, system.cluster, self.name, self.disk, process.gate, system.faults, system.chance)
-        machine = Machine(system.agent, world, log, f"{self.name}.{next(self.epochs)}", system.limits)
+        agent, world = system.agent_of(process), system.world(process)
+        log = SimulatedLog(agent, world, system.cluster, self.name, self.disk, process.gate, system.faults, system.chance)
+        machine = Machine(agent, world, log, f"{self.name}.{next(self.epochs)}", system.limits)
         self.log, self.machine = log, machine
         process.run(log.read(machine))
-        process.run(machine.keep())
+        process.run(self._keep(agent, machine))
         system.join(self)
         try:
             await machine.run()
         except Fatal:
             process.die()
             system.restart_later(self)
+
+    async def _keep(self, agent: Agent, machine: Machine) -> None:
+        """Its turns: as often as the limits say after anything was written that could concern it, and rarely otherwise."""
+        stirred, every_s = asyncio.Event(), self.system.limits.keep_every_s
+        topics = frozenset(topic.name for topic in (*agent.reads, *agent.writes) if agent.tick is not None and topic not in RUNG_TOPICS)
+        self.system.cluster.readers["turns of " + agent.name, self.name] = Reader(topics, stirred)
+        while True:
+            turns = 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stirred.wait(), IDLE_S)
+                turns = TURNS_AFTER_EACH_STIR
+            stirred.clear()
+            for _ in range(turns):
+                await asyncio.sleep(every_s)
+                machine.take_turn()
 
     def tell_assigned(self, generation: Generation, numbers: Any) -> None:
         """The group gave us these."""
@@ -108,13 +128,19 @@ class System:
         faults: Faults,
         limits: Limits,
         cluster: Cluster | None = None,
+        agent_of: Callable[[Process], Agent] | None = None,
     ) -> None:
-        """`world` makes a process's world, so that its effects end with it. Agents that feed each other share a cluster."""
+        """`world` makes a process's world, so that its effects end with it. Agents that feed each other share a cluster.
+
+        `agent_of` makes a process's own agent, where its functions keep something in memory.
+        """
         self.agent, self.world, self.faults, self.limits = agent, world, faults, limits
+        self.agent_of = agent_of or (lambda process: agent)
         self.chance = random.Random(seed)
         self.cluster = cluster or Cluster()
         self.group = self.cluster.groups[agent.name] = Group(partitions)
         self.hosts = [Host(f"w{n}", self) for n in range(hosts)]
+        self.rebalanced_s: list[float] = []
         self._balancing: asyncio.Task[None] | None = None
         self._again = False
         asyncio.get_running_loop().set_task_factory(owned_tasks)  # type: ignore[arg-type]
@@ -144,6 +170,7 @@ class System:
             self._again = False
             await asyncio.gather(*(self._revoke(host) for host in self._members()))
             self.group.balance()
+            self.rebalanced_s.append(asyncio.get_running_loop().time())
             for host in self._members():
                 member = self.group.members[host.name]
                 asyncio.get_running_loop().create_task(self._assign(host, Generation(self.group.generation, member.id)))
@@ -193,6 +220,19 @@ class System:
         host.process.die()
         self.restart_later(host, restart_after_s)
 
+    async def leave(self, host: Host, drain_s: float) -> None:
+        """SIGTERM: it finishes what it can. A static member says no farewell, so that its place is free when its session is over."""
+        process = host.process
+        if process is None or process.gate.dead:
+            return
+        host.log.unassign()
+        stopping = process.run(host.machine.stop(drain_s))
+        await asyncio.wait([stopping])
+        process.die()
+        await asyncio.sleep(SESSION_S)
+        if host.process is process:
+            self._expire(host)
+
     def restart_later(self, host: Host, after_s: float = 0.5) -> None:
         """What a supervisor does for a process that ended."""
         asyncio.get_running_loop().create_task(self._restart(host, after_s), context=contextvars.Context())
@@ -200,7 +240,7 @@ class System:
     async def _restart(self, host: Host, after_s: float) -> None:
         if after_s > SESSION_S:
             await asyncio.sleep(SESSION_S)
-            self.cluster.time_out(host.name)
+            self.cluster.time_out(producer_of(self.agent, host.name))
             self._expire(host)
             await asyncio.sleep(after_s - SESSION_S)
         else:
@@ -215,7 +255,7 @@ class System:
         process.gate.freeze()
         if seconds > SESSION_S:
             await asyncio.sleep(SESSION_S)
-            self.cluster.time_out(host.name)
+            self.cluster.time_out(producer_of(self.agent, host.name))
             if host.process is process:
                 self._expire(host)
             await asyncio.sleep(seconds - SESSION_S)
