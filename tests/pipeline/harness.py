@@ -44,6 +44,8 @@ class Pipeline:
         self.servers, self.prefix, self.folder, self.workers = servers, prefix, folder, workers
         self.sent: dict[str, Event] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.stalling: set[str] = set()
+        """Subscriptions whose deliveries are not over when all others are."""
         self.kills_ms: list[float] = []
         self.environment: dict[str, str] = {}
         self._keyring = keyring(self.settings)
@@ -66,7 +68,7 @@ class Pipeline:
                     "queue.buffering.max.messages": 500_000,
                 }
             )
-            stack.callback(self._stop)
+            stack.callback(self.stop)
             self._closing = stack.pop_all()
         return self
 
@@ -91,7 +93,8 @@ class Pipeline:
         self.kills_ms.append(time.time() * 1_000)
         os.kill(self._pids[worker], signal.SIGKILL)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Let the workers finish what is under way and end; what came out can still be read."""
         run: HooklineRun | None = getattr(self, "run", None)
         if run is not None and run.process.poll() is None:
             run.stop()

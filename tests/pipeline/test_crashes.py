@@ -20,4 +20,4 @@ def test_workers_killed_at_random_moments_lose_nothing_and_send_again_only_what_
 
     assert verdict.deliveries == 2_000
     assert verdict.wrong == []
-    assert set(verdict.states) == {"DELIVERED", "DLQ", "WAITING_RETRY"}
+    assert set(verdict.states) == {"DELIVERED", "DLQ", "WAITING_RETRY", "PENDING"}

@@ -70,7 +70,7 @@ def judge_state(
     match status["state"]:
         case "DELIVERED":
             true = taken and not letters
-        case "WAITING_RETRY":
+        case "WAITING_RETRY" | "PENDING":
             true = (key, status["next_retry_ms"]) in waiting and not letters
         case "DLQ":
             true = letters == 1
