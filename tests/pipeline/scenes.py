@@ -54,3 +54,21 @@ def is_settled(pipeline: Pipeline, events: int) -> bool:
         status["state"] in ("DELIVERED", "DLQ") or (name in pipeline.stalling and status["state"] in ("WAITING_RETRY", "PENDING"))
         for (_, name), status in outcome.status.items()
     )
+
+
+def ordered_with_kills(pipeline: Pipeline, events: int, resources: int, kills: int, chance: random.Random) -> None:
+    """Two merchants whose ordered endpoints fail often, while workers are killed; until all is delivered."""
+    merchants = ("m1", "m2")
+    names = {merchant: pipeline.subscribe(merchant, f"/flaky/30/{merchant}", ordered=True, overrides=OFTEN) for merchant in merchants}
+    pipeline.start()
+    sent: list[tuple[str, str]] = []
+    for strike in range(kills + 1):
+        for merchant in merchants:
+            share = events // len(merchants) // (kills + 1)
+            sent += [(event, names[merchant]) for event in pipeline.send(merchant, share, resources=[f"r{n}" for n in range(resources)])]
+        if strike < kills:
+            least = len(sent) * 3 // 4 + chance.randrange(events // 20)
+            pipeline.until(lambda least=least: len(pipeline.journal.arrivals) >= least, f"{least} requests have arrived")  # type: ignore[misc]
+            pipeline.kill(chance.randint(1, pipeline.workers))
+    pipeline.until(lambda: all(pipeline.outcome.state(*each) == "DELIVERED" for each in sent), "all are delivered", timeout_s=600)
+    pipeline.stop()

@@ -96,3 +96,44 @@ def judge_attempts(status: dict[str, Any], arrivals: list[Arrival], kills_ms: li
                 verdict.unexplained.append(f"{who}: attempt {attempt['number']} came twice without a kill in between: {came}")
     if by_attempt:
         verdict.unexplained.append(f"{who} is {status['state']}, and the merchant has attempts that are not in its history: {by_attempt}")
+
+
+@dataclass
+class Order:
+    """How ordered subscriptions came out."""
+
+    overtaken: int = 0
+    """Events that arrived before an earlier one of another resource was delivered."""
+    wrong: list[str] = field(default_factory=list)
+
+
+def judge_order(pipeline: Pipeline) -> Order:
+    """First arrivals of each resource: in the order of the events, numbered from 1 without a gap, each after the one before was taken."""
+    order = Order()
+    for name, subscription in pipeline.subscriptions.items():
+        path = urlsplit(subscription.url).path
+        by_resource: dict[str, list[str]] = {}
+        for event in pipeline.sent.values():
+            if event.merchant == subscription.merchant and event.resource is not None:
+                by_resource.setdefault(event.resource, []).append(event.id)
+        for resource, ids in by_resource.items():
+            firsts = [pipeline.journal.of[path, event][0] for event in ids if pipeline.journal.of[path, event]]
+            if [first.sequence for first in firsts] != list(range(1, len(ids) + 1)):
+                order.wrong.append(f"{name} {resource}: numbered {[first.sequence for first in firsts]}")
+            for before, after in pairwise(ids):
+                taken_ms = min((arrival.at_ms for arrival in pipeline.journal.of[path, before] if arrival.code == 200), default=None)
+                if taken_ms is None or pipeline.journal.of[path, after][0].at_ms < taken_ms:
+                    order.wrong.append(f"{name} {resource}: {after} arrived before {before} was taken")
+        order.overtaken += overtaken(pipeline, path, [event for ids in by_resource.values() for event in ids])
+    return order
+
+
+def overtaken(pipeline: Pipeline, path: str, ids: list[str]) -> int:
+    """How many events were first received when an earlier one, of another resource, was still to be taken."""
+    sent = [event for event in pipeline.sent if event in set(ids)]
+    taken_ms = [min(arrival.at_ms for arrival in pipeline.journal.of[path, event] if arrival.code == 200) for event in sent]
+    count, latest_ms = 0, 0.0
+    for event, at_ms in zip(sent, taken_ms, strict=True):
+        count += pipeline.journal.of[path, event][0].at_ms < latest_ms
+        latest_ms = max(latest_ms, at_ms)
+    return count
