@@ -42,4 +42,5 @@ def test_a_long_queue_at_ten_a_second_delays_nobody(pipeline_for: PipelineFor) -
         assert len(waiting) > 2_000, "the queue was gone before anything could have been delayed by it"
         assert all(status["waits_for"] == "THROTTLED" and status["attempts"] == [] for status in waiting)
         slots = sorted(status["next_retry_ms"] for status in waiting)
-        assert all(later - earlier >= 9_000 for earlier, later in zip(slots, slots[100:], strict=False)), "slots are closer than 10 a second"
+        in_ten_s = [later - earlier for earlier, later in zip(slots, slots[100:], strict=False)]
+        assert min(in_ten_s) >= 9_900, "its slots are closer than ten a second"
