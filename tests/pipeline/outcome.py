@@ -1,6 +1,7 @@
 """What came out of a pipeline: the merchants' journal, and the topics as any reader sees them committed."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class Outcome:
         self.letters: list[dict[str, Any]] = []
         self.told: list[dict[str, Any]] = []
         self._servers, self._prefix, self._partitions = servers, prefix, partitions
-        self._takers = {
+        self._takers: dict[str, Callable[[bytes], None]] = {
             prefix + topics.DELIVERY_STATUS.name: self._take_status,
             prefix + topics.DLQ.name: lambda value: self.letters.append(schemas.decode(value, schemas.DEAD_LETTER)),
             prefix + topics.OPERATIONAL_EVENTS.name: lambda value: self.told.append(schemas.decode(value, schemas.OPERATIONAL_EVENT)),

@@ -60,9 +60,7 @@ def where_deliveries_wait(pipeline: Pipeline) -> set[tuple[bytes, int]]:
     return {(key, int(headers[DUE])) for topic in topics_of_waiting for key, headers in pipeline.outcome.waiting(topic)}
 
 
-def judge_state(
-    status: dict[str, Any], arrivals: list[Arrival], letters: int, waiting: set[tuple[bytes, int]], verdict: Verdict
-) -> None:
+def judge_state(status: dict[str, Any], arrivals: list[Arrival], letters: int, waiting: set[tuple[bytes, int]], verdict: Verdict) -> None:
     """The last word is true: the merchant took it, or it waits on the ladder, or it is in the DLQ, once."""
     who = (status["event_id"], status["subscription_id"])
     taken = any(arrival.code is not None and 200 <= arrival.code < 300 for arrival in arrivals)
