@@ -1,6 +1,6 @@
 """`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
 
-Run: python -m tests.prove [--only faults,ladder,store,simulation | a fault's name]
+Run: python -m tests.prove [--only faults,ladder,store,simulation,pipeline | a fault's name]
 """
 
 import argparse
@@ -15,6 +15,7 @@ PARTS = {
     "ladder": [sys.executable, "-m", "tests.ladder.prove"],
     "store": [sys.executable, "-m", "bench.store_proof"],
     "simulation": [sys.executable, "-m", "pytest", "tests/simulation", "tests/ladder/test_ladder_simulated.py"],
+    "pipeline": [sys.executable, "-m", "tests.pipeline.prove"],
 }
 
 

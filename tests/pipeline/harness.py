@@ -64,7 +64,7 @@ class Pipeline:
                     "bootstrap.servers": self.servers,
                     "partitioner": "murmur2_random",
                     "enable.idempotence": True,
-                    "linger.ms": 5,
+                    "linger.ms": 0,
                     "queue.buffering.max.messages": 500_000,
                 }
             )
@@ -178,6 +178,16 @@ class Pipeline:
             assert self.run.process.poll() is None, f"hookline run ended while waiting: {what}\n{self.said()}"
             assert time.monotonic() < deadline_s, f"waited {timeout_s:g} s in vain: {what}\n{self.outcome.summary()}\n{self.said()}"
             time.sleep(0.01)
+
+    def probe(self, merchant: str, name: str, shows: Callable[[str], bool], what: str) -> str:
+        """Send one event after another until one comes out so that it shows that a change is current. Its id."""
+        deadline_s = time.monotonic() + 150
+        while time.monotonic() < deadline_s:
+            [event] = self.send(merchant, resources=("a",))
+            self.until(lambda event=event: self.outcome.state(event, name) in ("DELIVERED", "PENDING"), what)  # type: ignore[misc]
+            if shows(event):
+                return event
+        raise AssertionError(f"no event came out as it was to: {what}")
 
     def are(self, state: str, name: str, ids: Sequence[str]) -> bool:
         """Whether all of these deliveries are in a state by their last word."""

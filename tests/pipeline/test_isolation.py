@@ -7,7 +7,7 @@ from tests.pipeline.conftest import PipelineFor
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 HANGING, HEALTHY = 10, 90
-POSTS_IN_FLIGHT_MAX = 8
+POSTS_IN_FLIGHT_MAX = 16
 
 
 def test_more_hanging_endpoints_than_a_worker_posts_at_once_delay_no_healthy_one(pipeline_for: PipelineFor) -> None:
