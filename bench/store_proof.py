@@ -11,7 +11,7 @@ from bench.ground import Ground, ground
 from bench.store_keys import key_of, value_of
 from bench.store_worker import Restored
 from streams.errors import HooklineError
-from tests.faults.prove import Proof, show, write
+from tests.proofs import Proof, show, write
 from topology.topics import changelog
 
 KEYS = 1_000_000

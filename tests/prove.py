@@ -1,6 +1,6 @@
 """`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
 
-Run: python -m tests.prove [--only faults,ladder,store,simulation,days | a fault's name]
+Run: python -m tests.prove [--only faults,ladder,store,simulation,days,pipeline | a fault's name]
 """
 
 import argparse
@@ -16,6 +16,7 @@ PARTS = {
     "store": [sys.executable, "-m", "bench.store_proof"],
     "simulation": [sys.executable, "-m", "pytest", "tests/simulation", "tests/ladder/test_ladder_simulated.py"],
     "days": [sys.executable, "-m", "pytest", "tests/delivery/test_days.py"],
+    "pipeline": [sys.executable, "-m", "tests.pipeline.prove"],
 }
 SEEDS, SEEDS_OF_DAYS = "1000", "2000"
 

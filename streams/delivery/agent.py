@@ -11,9 +11,9 @@ from aiohttp.abc import AbstractResolver
 from streams.dead_letters import dead_letter
 from streams.delivery.brake import Brake, BrakeRule
 from streams.delivery.client import Client
+from streams.delivery.gate import Gate
 from streams.delivery.handler import Deliverer
 from streams.delivery.keys import keyring
-from streams.delivery.lane import Gate
 from streams.delivery.rules import DisableRule
 from streams.delivery.state import ShardMemory, expires_ms
 from streams.delivery.subscription import Subscriptions

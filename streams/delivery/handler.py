@@ -18,7 +18,8 @@ from streams.delivery import delivery as deliveries
 from streams.delivery import order
 from streams.delivery.brake import Brake, connected
 from streams.delivery.delivery import Delivery
-from streams.delivery.lane import BUSY_MS, Clock, Gate
+from streams.delivery.gate import Gate, Pass
+from streams.delivery.lane import BUSY_MS, Clock
 from streams.delivery.operational import operational_event
 from streams.delivery.payload import SerialisationFailed, body_of
 from streams.delivery.results import Answer, Failure, Result
@@ -129,11 +130,10 @@ class Deliverer:
         if later is not None:
             return PutOff(later.slot_ms, later.why)
         result: Result | None = None
-        proven = lane.pace.proven
-        entered = False
+        entered: Pass | None = None
         try:
-            entered = await world.gate.enter(proven)
-            if not entered:
+            entered = await world.gate.enter(lane.pace)
+            if entered is None:
                 return PutOff(lane.put_off(world.now_ms() + BUSY_MS).slot_ms, "THROTTLED")
             at_ms = world.now_ms()
             if not self._still_takes(subscription):
@@ -154,8 +154,8 @@ class Deliverer:
             )
             return Posted(result, at_ms, delivery, headers)
         finally:
-            if entered:
-                world.gate.leave(proven)
+            if entered is not None:
+                world.gate.leave(entered)
             lane.leave(result)
 
     def _still_takes(self, subscription: Subscription) -> bool:

@@ -1,4 +1,4 @@
-"""Who may post now: a subscription's lane in front of its endpoint, and the gate of the whole worker."""
+"""Who may post now: a subscription's lane in front of its endpoint."""
 
 import asyncio
 from collections import deque
@@ -16,29 +16,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
-
-
-class Gate:
-    """Bounds the posts of a whole worker. Endpoints that have not shown to be quick share half of it, so that they hold up no others."""
-
-    def __init__(self, in_flight_max: int) -> None:
-        self._unproven_max = max(1, in_flight_max // 2)
-        self._room = asyncio.Semaphore(in_flight_max)
-        self._unproven = 0
-
-    async def enter(self, proven: bool) -> bool:
-        """Wait for room; one that is not proven is turned away instead. `leave` must follow a True."""
-        if not proven:
-            if self._unproven >= self._unproven_max or self._room.locked():
-                return False
-            self._unproven += 1
-        await self._room.acquire()
-        return True
-
-    def leave(self, proven: bool) -> None:
-        """Make room."""
-        self._unproven -= not proven
-        self._room.release()
 
 
 class Lane:

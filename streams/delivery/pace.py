@@ -146,6 +146,7 @@ class Pace:
         "_service_ms",
         "_slots",
         "failures_without_answer",
+        "hanging",
         "in_flight",
         "limit",
         "open_until_ms",
@@ -158,6 +159,7 @@ class Pace:
         self.in_flight = 0
         self.limit = min(INITIAL_IN_FLIGHT, limits.in_flight_max)
         self.proven = False
+        self.hanging = 0  # how many of those in flight have been so for longer than a quick answer takes: the gate counts them
         self._service_ms = 0.0
         self.failures_without_answer = 0
         self.open_until_ms = 0
@@ -179,6 +181,11 @@ class Pace:
     def is_open(self) -> bool:
         """Tell whether the breaker is open: nothing goes but a probe when its time has come."""
         return self.open_until_ms > 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Tell whether it hangs now, or has been slow; not so of one that nothing is known of."""
+        return self.hanging > 0 or self._service_ms > QUICK_MS
 
     @property
     def observed_per_s(self) -> float:

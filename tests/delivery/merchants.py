@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import orjson
 
-from streams.delivery.lane import Gate
+from streams.delivery.gate import Gate
 from streams.delivery.results import Answer, Failure, Result
 from streams.log.simulated.cluster import brokers_now_ms
 from streams.log.simulated.process import Host, Process

@@ -9,8 +9,8 @@ from schemas.event import Event
 from streams.delivery import order
 from streams.delivery.brake import Brake
 from streams.delivery.delivery import Delivery, encode, from_event
+from streams.delivery.gate import Gate
 from streams.delivery.handler import Deliverer, Poster
-from streams.delivery.lane import Gate
 from streams.delivery.results import Answer, Failure
 from streams.delivery.state import ShardMemory, Turn, parked_key, turn_change
 from streams.delivery.subscription import Subscription, Subscriptions, changed

@@ -4,37 +4,20 @@ Run: python -m tests.faults.prove [--times 20] [--only kill,freeze] [--seed N]
 """
 
 import argparse
-import json
 import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from tests.faults.cases import Fault, faults
 from tests.faults.harness import PARTITIONS, Run, Verdict
+from tests.proofs import Proof, show, write
 from topology import broker
 
-PROOFS = Path(__file__).parents[2] / "bench" / "proofs.json"
 IN_FLIGHT = 100
 BACK_S_MAX = 2.0
 OTHERS_GAP_S_MAX = 1.0
-
-
-@dataclass(frozen=True)
-class Proof:
-    """One figure beside what it must not exceed."""
-
-    value: float
-    bound: float
-
-    @property
-    def ok(self) -> bool:
-        return self.value <= self.bound
 
 
 def run_fault(fault: Fault, times: int, seed: int, folder: Path, bootstrap: str) -> Verdict:
@@ -93,21 +76,6 @@ def brokers_change(names: list[str], name: str) -> bool:
     """Whether the next fault wants another cluster, or there is none."""
     rest = names[names.index(name) + 1 :]
     return not rest or faults()[rest[0]].brokers != faults()[name].brokers
-
-
-def write(proofs: dict[str, Proof]) -> None:
-    """Into bench/proofs.json, beside what other runs proved."""
-    known = json.loads(PROOFS.read_text()) if PROOFS.exists() else {}
-    known.update({name: {**asdict(proof), "ok": proof.ok} for name, proof in proofs.items()})
-    PROOFS.parent.mkdir(exist_ok=True)
-    PROOFS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
-
-
-def show(proofs: dict[str, Proof]) -> None:
-    table = Table("proof", "value", "bound", "")
-    for name, proof in proofs.items():
-        table.add_row(name, f"{proof.value:g}", f"{proof.bound:g}", "[green]ok[/]" if proof.ok else "[red]missed[/]")
-    Console(width=100).print(table)
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from bench.ground import Ground, ground
 from streams.errors import HooklineError
-from tests.faults.prove import Proof, show, write
 from tests.ladder.waiting import Sender, cpu_s, late_ms_p99, make_topics, now_ms, resident_mb, returned, working
+from tests.proofs import Proof, show, write
 from topology.ladder import RUNGS
 
 MILLION = 1_000_000

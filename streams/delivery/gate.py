@@ -1,0 +1,83 @@
+"""The gate of a whole worker: how many posts may be under way at once, and how endpoints that hang are kept from filling it.
+
+A post is fresh for its first second. Only fresh posts take the gate's room, for whatever hangs would keep it from all others; so
+however many endpoints hang, the room is free again within a second. What hangs then costs a socket each, and is bounded in its own
+way: an endpoint that is known to be slow, or that hangs now, may begin another post only while few hang, and one that nothing is known
+of, while not very many do. An endpoint that answers quickly is not asked to wait for any of them.
+"""
+
+import asyncio
+
+from streams.delivery.pace import QUICK_MS, Pace
+
+HANGING_OF_ROOM_MAX = 4
+"""So many times the room may hang before endpoints that nothing is known of are turned away too: sockets are not without end."""
+
+
+class Pass:
+    """One post's leave to be under way."""
+
+    __slots__ = ("begun_s", "hangs", "pace", "unproven")
+
+    def __init__(self, pace: Pace, begun_s: float) -> None:
+        self.pace, self.begun_s = pace, begun_s
+        self.unproven = not pace.proven
+        self.hangs = False
+
+
+class Gate:
+    """Bounds the posts of a whole worker. Fresh posts to endpoints that have not shown to be quick share half of its room."""
+
+    def __init__(self, in_flight_max: int) -> None:
+        self._unproven_max = max(1, in_flight_max // 2)
+        self._hanging_max = in_flight_max * HANGING_OF_ROOM_MAX
+        self._room = asyncio.Semaphore(in_flight_max)
+        self._fresh: dict[Pass, None] = {}  # the oldest first
+        self._unproven = 0
+        self._hanging = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self, pace: Pace) -> Pass | None:
+        """Wait for room; an endpoint that is not proven is turned away instead. `leave` must follow what is not None."""
+        if not pace.proven and not self._takes_unproven(pace):
+            return None
+        await self._room.acquire()
+        loop = asyncio.get_running_loop()
+        entered = Pass(pace, loop.time())
+        self._unproven += entered.unproven
+        self._fresh[entered] = None
+        if self._timer is None:
+            self._timer = loop.call_later(QUICK_MS / 1_000, self._age)
+        return entered
+
+    def leave(self, entered: Pass) -> None:
+        """Make room."""
+        if entered.hangs:
+            self._hanging -= 1
+            entered.pace.hanging -= 1
+        else:
+            del self._fresh[entered]
+            self._free(entered)
+
+    def _takes_unproven(self, pace: Pace) -> bool:
+        hanging_max = self._unproven_max if pace.is_slow else self._hanging_max
+        return self._unproven < self._unproven_max and self._hanging < hanging_max and not self._room.locked()
+
+    def _free(self, entered: Pass) -> None:
+        self._unproven -= entered.unproven
+        self._room.release()
+
+    def _age(self) -> None:
+        """What is no longer fresh hangs; whoever it is posted to has not shown to be quick."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        hangs_from_s = loop.time() - QUICK_MS / 1_000
+        for entered in list(self._fresh):
+            if entered.begun_s > hangs_from_s:
+                self._timer = loop.call_at(entered.begun_s + QUICK_MS / 1_000, self._age)
+                return
+            del self._fresh[entered]
+            self._free(entered)
+            entered.hangs, entered.pace.proven = True, False
+            entered.pace.hanging += 1
+            self._hanging += 1
