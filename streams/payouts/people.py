@@ -127,7 +127,7 @@ def carry_out(payout: Payout, resolution: Resolution, told: str, now_ms: int) ->
 def not_stuck(payout: Payout, message: Resolve, policy: ChannelPolicy, now_ms: int) -> Step:
     """Only a stuck one is a person's to resolve; a command that was carried out and comes again is no news."""
     known = payout.resolution
-    if known is not None and message.command_id in (known.command_id, message.confirms):
+    if known is not None and known.command_id in (message.command_id, message.confirms):
         return payout, ()
     detail = f"command {message.command_id} by {message.by}: it is {payout.state}, and only a STUCK one is resolved"
     return noted(payout, "resolve refused", now_ms, detail), ()
