@@ -351,3 +351,10 @@ def test_a_caller_who_repeats_himself_does_not_make_the_history_grow_for_ever() 
         after, _ = advance(after, Cancel(f"c{number}"), POLICY, NOW)
 
     assert len(after.history) == NOTES_MAX
+
+
+@pytest.mark.parametrize("outcome", ["ACCEPTED", "PENDING", "FAILED", "REFUSED", "NOT_FOUND", "ERROR", "LOST", "NOT_SENT"])
+def test_an_answer_to_an_earlier_try_decides_nothing_while_another_is_under_way(outcome: Outcome) -> None:
+    again = payout("SUBMITTING", submissions=2)
+
+    assert advance(again, Replied("SUBMIT", 1, outcome), POLICY, NOW) == (again, ())
