@@ -13,7 +13,7 @@ from streams.ladder.rules import Ladder
 from streams.log.agent import Agent, World
 from streams.payouts.agent import knowing, payouts, rules_of
 from streams.payouts.beneficiaries import Beneficiaries
-from streams.payouts.channels.agent import CHANNELS, calling
+from streams.payouts.channels.agent import calling, channels
 from streams.settings import Settings
 from streams.world import SystemWorld
 from topology.flow import ROLES
@@ -22,7 +22,7 @@ AGENTS: "dict[str, Callable[[Equipment], Sequence[Agent]]]" = {
     "deliver": lambda equipment: [deliver(equipment.settings, equipment.subscriptions)],
     "ladder": lambda equipment: [ladder_agent(Ladder(equipment.settings.time_scale))],
     "payouts": lambda equipment: [payouts(equipment.beneficiaries, rules_of(equipment.settings))],
-    "channels": lambda equipment: [CHANNELS],
+    "channels": lambda equipment: [channels(Ladder(equipment.settings.time_scale))],
     "view": lambda equipment: [],
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from streams.ladder.rules import Ladder
 from streams.log.records import Outcome, Record, Write
 from streams.payouts import ledger, written
 from streams.payouts.batch import Item, Standing, counted, standing_of
@@ -32,8 +33,8 @@ from streams.payouts.state import KEY_KEPT_MS, Draft, Entry
 class Desk:
     """The work on one record."""
 
-    def __init__(self, draft: Draft, rules: Rules, record: Record, now_ms: int) -> None:
-        self.draft, self.rules, self.now_ms = draft, rules, now_ms
+    def __init__(self, draft: Draft, rules: Rules, ladder: Ladder, record: Record, now_ms: int) -> None:
+        self.draft, self.rules, self.now_ms, self._ladder = draft, rules, now_ms, ladder
         self._cause = Cause(record.topic.name, record.partition, record.offset, record.timestamp_ms)
         self.writes: list[Write] = []
 
@@ -93,9 +94,9 @@ class Desk:
         """What is asked of others. A call is made out last, so that it says all that is known by then."""
         for effect in asked:
             if isinstance(effect, Call):
-                self.writes.append(written.task(payout, effect, self.rules.policy(payout.channel), self.now_ms))
+                self.writes.append(written.task(payout, effect, self.rules.policy(payout.channel), self._ladder, self.now_ms))
             elif isinstance(effect, Wait):
-                self.writes.append(written.timer(payout, effect, self.now_ms))
+                self.writes.append(written.timer(payout, effect, self._ladder, self.now_ms))
             elif isinstance(effect, Tell):
                 self.writes.append(written.payout_event(payout, effect.event, self.now_ms))
             elif isinstance(effect, Alert):

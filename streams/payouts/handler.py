@@ -11,6 +11,7 @@ import msgspec
 
 import schemas
 from streams.errors import MalformedRecord
+from streams.ladder.rules import Ladder
 from streams.log.records import NOTHING, Outcome, Record, Write
 from streams.log.state import State
 from streams.payouts import ledger, messages, written
@@ -32,11 +33,11 @@ class Payouts:
     """The payouts agent's plan, on the table of beneficiaries."""
 
     def __init__(self, beneficiaries: Beneficiaries, rules: Rules) -> None:
-        self._beneficiaries, self._rules = beneficiaries, rules
+        self._beneficiaries, self._rules, self._ladder = beneficiaries, rules, Ladder(rules.time_scale)
 
     def plan(self, record: Record, state: State, now_ms: int) -> Outcome:
         """What a record asks for."""
-        desk = Desk(Draft(state), self._rules, record, now_ms)
+        desk = Desk(Draft(state), self._rules, self._ladder, record, now_ms)
         if record.topic is topics.PAYOUT_COMMANDS:
             self._take(read(record), desk)
         else:

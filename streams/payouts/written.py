@@ -9,7 +9,7 @@ import schemas
 from schemas.event import Event
 from schemas.events import encode_event
 from streams.ladder.handler import DUE, RETURN
-from streams.ladder.rules import next_hop
+from streams.ladder.rules import Ladder
 from streams.log.records import BY_KEY, Write
 from streams.payouts.batch import Batch
 from streams.payouts.ledger import Movement
@@ -24,15 +24,15 @@ SOURCE = "hookline/payouts"
 """Who tells the events of payouts. Not `hookline`, whose events are about Hookline itself."""
 
 
-def when_due(topic: Topic, key: bytes, value: bytes, due_ms: int, now_ms: int) -> Write:
+def when_due(topic: Topic, key: bytes, value: bytes, due_ms: int, ladder: Ladder, now_ms: int) -> Write:
     """To a topic now, or over the ladder when it is due."""
-    rung = next_hop(due_ms, now_ms)
+    rung = ladder.next_hop(due_ms, now_ms)
     if rung is None:
         return Write(topic, key, value)
-    return Write(rung.topic, key, value, ((DUE, b"%d" % due_ms), (RETURN, topic.name.encode())))
+    return Write(rung, key, value, ((DUE, b"%d" % due_ms), (RETURN, topic.name.encode())))
 
 
-def task(payout: Payout, call: Call, policy: ChannelPolicy, now_ms: int) -> Write:
+def task(payout: Payout, call: Call, policy: ChannelPolicy, ladder: Ladder, now_ms: int) -> Write:
     """A call to the channel. All tries of a payout have one key at the channel: its merchant and id."""
     value = {
         "id": f"{payout.merchant}/{payout.payout_id}/{call.action.lower()}/{call.number}",
@@ -51,10 +51,10 @@ def task(payout: Payout, call: Call, policy: ChannelPolicy, now_ms: int) -> Writ
         "trace_id": payout.trace_id,
         "metadata": payout.metadata if call.action == "SUBMIT" else {},
     }
-    return when_due(topics.PAYOUT_TASKS, payout.key, schemas.encode(schemas.PAYOUT_TASK, value), call.due_ms, now_ms)
+    return when_due(topics.PAYOUT_TASKS, payout.key, schemas.encode(schemas.PAYOUT_TASK, value), call.due_ms, ladder, now_ms)
 
 
-def timer(payout: Payout, wait: Wait, now_ms: int) -> Write:
+def timer(payout: Payout, wait: Wait, ladder: Ladder, now_ms: int) -> Write:
     """A record that comes back when the time has come."""
     value = {
         "task_id": f"{payout.merchant}/{payout.payout_id}/{wait.timer}/{wait.mark}",
@@ -70,7 +70,7 @@ def timer(payout: Payout, wait: Wait, now_ms: int) -> Write:
         "replied_ms": wait.due_ms,
         "trace_id": payout.trace_id,
     }
-    return when_due(topics.PAYOUT_REPLIES, payout.key, schemas.encode(schemas.PAYOUT_REPLY, value), wait.due_ms, now_ms)
+    return when_due(topics.PAYOUT_REPLIES, payout.key, schemas.encode(schemas.PAYOUT_REPLY, value), wait.due_ms, ladder, now_ms)
 
 
 def status(payout: Payout) -> Write:

@@ -2,25 +2,30 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import aiohttp
 
+from streams.ladder.rules import Ladder
 from streams.log.agent import Agent
 from streams.payouts.channels.handler import Line, conclude, perform, plan, poison
 from streams.payouts.channels.http import HttpChannel
 from streams.settings import Settings
 from topology import flow, topics
 
-CHANNELS = Agent(
-    flow.CHANNELS.name,
-    reads=flow.CHANNELS.reads,
-    writes=flow.CHANNELS.writes,
-    changelog=topics.CHANGELOG_CHANNELS,
-    plan=plan,
-    perform=perform,
-    conclude=conclude,
-    poison=poison,
-)
+
+def channels(ladder: Ladder) -> Agent:
+    """The agent; `ladder` is where what is put off waits."""
+    return Agent(
+        flow.CHANNELS.name,
+        reads=flow.CHANNELS.reads,
+        writes=flow.CHANNELS.writes,
+        changelog=topics.CHANGELOG_CHANNELS,
+        plan=plan,
+        perform=perform,
+        conclude=partial(conclude, ladder=ladder),
+        poison=poison,
+    )
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import schemas
 from streams.dead_letters import dead_letter
 from streams.errors import HooklineError
 from streams.ladder.handler import DUE, RETURN
-from streams.ladder.rules import next_hop
+from streams.ladder.rules import UNSCALED, Ladder
 from streams.log.records import Outcome, Record, Work, Write
 from streams.log.state import State
 from streams.payouts.channels.port import Answer, Channel, Task, task_in
@@ -100,19 +100,18 @@ async def perform(job: Job, world: ChannelsWorld) -> Called | PutOff:
     return Called(answer, began_ms, world.now_ms())
 
 
-def conclude(job: Job, result: Called | PutOff, state: State, now_ms: int) -> Outcome:
+def conclude(job: Job, result: Called | PutOff, state: State, now_ms: int, ladder: Ladder = UNSCALED) -> Outcome:
     """Reply, or come back to it in a moment."""
     if isinstance(result, PutOff):
-        return Outcome([put_off(job, now_ms)])
+        return Outcome([put_off(job, ladder, now_ms)])
     return Outcome([reply(job.task, result)])
 
 
-def put_off(job: Job, now_ms: int) -> Write:
+def put_off(job: Job, ladder: Ladder, now_ms: int) -> Write:
     """The task itself, over the ladder."""
     due_ms = now_ms + BUSY_MS
-    rung = next_hop(due_ms, now_ms)
     headers = ((DUE, b"%d" % due_ms), (RETURN, topics.PAYOUT_TASKS.name.encode()))
-    return Write(rung.topic if rung else topics.PAYOUT_TASKS, job.key, job.value, headers)
+    return Write(ladder.next_hop(due_ms, now_ms) or topics.PAYOUT_TASKS, job.key, job.value, headers)
 
 
 def reply(task: Task, called: Called) -> Write:
