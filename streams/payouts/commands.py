@@ -17,7 +17,8 @@ from streams.payouts.policy import CHANNELS, Rules
 DAY_MS = 24 * 3_600_000
 SCHEDULED_MS_MOST = 366 * DAY_MS
 ITEMS_MAX = 100_000
-ID_LENGTH_MAX, KEY_LENGTH_MAX = 128, 256
+ID_LENGTH_MAX, KEY_LENGTH_MAX, NOTES_LENGTH_MAX = 128, 256, 2_000
+METADATA_LENGTH_MAX = 8_000
 BODIES = {
     "SUBMIT": "submit", "SUBMIT_BATCH": "submit_batch", "CANCEL": "cancel", "RESOLVE": "resolve", "FUND_ACCOUNT": "fund_account",
     "REGISTER_BENEFICIARY": "register_beneficiary",
@@ -51,10 +52,17 @@ def read(record: Record) -> Command:
         raise MalformedRecord(f"the command's merchant {fields['merchant'][:80]!r} is not its record's key: write the merchant as the key")
     if not _is_name(fields["merchant"], ID_LENGTH_MAX):
         raise MalformedRecord(f"the command's merchant {fields['merchant'][:80]!r} must be visible ASCII without spaces")
+    if not _is_name(fields["id"], ID_LENGTH_MAX):
+        raise MalformedRecord(
+            f"the command's id {fields['id'][:80]!r} must be 1 to {ID_LENGTH_MAX} visible ASCII characters without spaces"
+        )
     body = fields.get(BODIES.get(fields["kind"], ""))
-    return Command(
-        fields["id"], fields["merchant"], fields["kind"] if body else "UNKNOWN", body or {}, fields["issued_by"], fields["trace_id"]
-    )
+    kind = fields["kind"] if body else "UNKNOWN"
+    return Command(fields["id"], fields["merchant"], kind, body or {}, _short(fields["issued_by"]), _short(fields["trace_id"]))
+
+
+def _short(text: str | None) -> str | None:
+    return text and text[:KEY_LENGTH_MAX]
 
 
 def _from_json(value: bytes) -> bytes:
@@ -95,6 +103,8 @@ def to_payout(command: Command, beneficiary: Mapping[str, Any] | None, rules: Ru
     key: str = body["idempotency_key"]
     if not 0 < len(key) <= KEY_LENGTH_MAX or not key.isprintable():
         return Refused("bad_idempotency_key", f"the idempotency key must be 1 to {KEY_LENGTH_MAX} printable characters")
+    if sum(len(name) + len(text) for name, text in body["metadata"].items()) > METADATA_LENGTH_MAX:
+        return Refused("metadata_too_large", f"metadata may have {METADATA_LENGTH_MAX} characters in all")
     try:
         amount_minor = amount_of(body)
     except BadAmount as error:

@@ -17,7 +17,19 @@ from streams.log.state import State
 from streams.payouts import ledger, messages, written
 from streams.payouts.batch import Batch
 from streams.payouts.beneficiaries import Beneficiaries, key_of, newer
-from streams.payouts.commands import ITEMS_MAX, Command, Refused, amount_of, fingerprint_of, read, to_payout, why_no_name, why_unfit
+from streams.payouts.commands import (
+    ITEMS_MAX,
+    KEY_LENGTH_MAX,
+    NOTES_LENGTH_MAX,
+    Command,
+    Refused,
+    amount_of,
+    fingerprint_of,
+    read,
+    to_payout,
+    why_no_name,
+    why_unfit,
+)
 from streams.payouts.desk import Desk
 from streams.payouts.messages import Begin, Cancel, Due, Message, Replied, Resolve, Unfit
 from streams.payouts.money import BadAmount, checked_minor, exponent_of
@@ -25,6 +37,8 @@ from streams.payouts.payout import noted
 from streams.payouts.policy import Rules
 from streams.payouts.state import Draft, Entry, Funding
 from topology import topics
+
+BENEFICIARY_BYTES_MAX = 16_000
 
 TIMERS, ACTIONS, OUTCOMES = get_args(messages.Timer), get_args(messages.Action), get_args(messages.Outcome)
 
@@ -76,7 +90,7 @@ class Payouts:
             case "SUBMIT_BATCH":
                 open_batch(command, desk)
             case "CANCEL":
-                self._about_payout(command, Cancel(command.id, command.issued_by, command.body["reason"]), desk)
+                self._about_payout(command, Cancel(command.id, command.issued_by, (command.body["reason"] or "")[:KEY_LENGTH_MAX]), desk)
             case "RESOLVE":
                 self._resolve(command, desk)
             case "FUND_ACCOUNT":
@@ -119,7 +133,8 @@ class Payouts:
         if body["status"] not in ("SUCCESS", "FAILED") or not body["resolved_by"]:
             answer(command, Refused("bad_resolution", "say how it ended, SUCCESS or FAILED, and who says so"), desk)
             return
-        word = Resolve(command.id, body["status"], body["resolved_by"], body["notes"], body["confirms"], self._rules.four_eyes)
+        by, notes = body["resolved_by"][:KEY_LENGTH_MAX], body["notes"][:NOTES_LENGTH_MAX]
+        word = Resolve(command.id, body["status"], by, notes, body["confirms"], self._rules.four_eyes)
         self._about_payout(command, word, desk)
 
     def _about_payout(self, command: Command, message: Message, desk: Desk) -> None:
@@ -136,6 +151,8 @@ class Payouts:
             refused = Refused("wrong_merchant", f"the beneficiary is said to be {given['merchant'][:80]!r}'s")
         if refused is None and given["state"] not in ("ACTIVE", "INACTIVE"):
             refused = Refused("bad_beneficiary", "its state must be ACTIVE or INACTIVE")
+        if refused is None and len(schemas.encode(schemas.BENEFICIARY, given)) > BENEFICIARY_BYTES_MAX:
+            refused = Refused("beneficiary_too_large", f"a beneficiary may have {BENEFICIARY_BYTES_MAX} bytes in all")
         if refused is not None:
             answer(command, refused, desk)
             return

@@ -18,6 +18,10 @@ NOTES_MAX = 200
 """Steps that change no state are told until the history is so long; a caller who repeats himself must not make it grow for ever."""
 
 
+DETAIL_MAX = 500
+"""Characters of what others say that are kept in a history: it must never grow too large to be written."""
+
+
 class Cause(msgspec.Struct, frozen=True, array_like=True):
     """The record that brought a step about."""
 
@@ -118,7 +122,7 @@ class Payout(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 def moved(payout: Payout, to: State, message: str, now_ms: int, detail: str | None = None, **changes: Any) -> Payout:
     """Take a step, and tell it in the history."""
     before = None if payout.state == "ACCEPTED" else payout.state
-    step = Transition(now_ms, before, to, message, detail)
+    step = Transition(now_ms, before, to, message[:DETAIL_MAX], detail and detail[:DETAIL_MAX])
     return msgspec.structs.replace(payout, state=to, history=(*payout.history, step), updated_ms=now_ms, **changes)
 
 

@@ -72,6 +72,7 @@ def test_money_for_one_payout_is_not_spent_twice() -> None:
         ({"beneficiary_id": "b2"}, "inactive_beneficiary"), ({"beneficiary_id": "b3"}, "wrong_currency"),
         ({"idempotency_key": ""}, "bad_idempotency_key"),
         ({"batch_id": "none", "batch_index": 0}, "unknown_batch"), ({"scheduled_ms": NOW * 1_000}, "bad_schedule"),
+        ({"metadata": {"a": "x" * 9_000}}, "metadata_too_large"), ({"payout_id": "p 1"}, "bad_id"),
     ],
 )  # fmt: skip
 def test_a_bad_command_is_answered_with_its_reason_and_has_no_side_effect(others: dict[str, Any], reason: str) -> None:
@@ -83,7 +84,8 @@ def test_a_bad_command_is_answered_with_its_reason_and_has_no_side_effect(others
 
     outcome = shard.send(submit(**others))
 
-    assert (shard.status()["state"], shard.status()["reason"]) == ("REFUSED", reason)
+    answered = shard.written[topics.PAYOUT_STATUS][-1]
+    assert (answered["state"], answered["reason"]) == ("REFUSED", reason)
     assert [write.topic for write in outcome.writes] == [topics.PAYOUT_STATUS] and not outcome.changes
 
 
@@ -215,6 +217,8 @@ def test_a_stuck_payout_is_resolved_by_a_person(word: str, available: int, told:
         (command("FUND_ACCOUNT", {"transfer_id": "t", "amount_minor": 0, "currency": "PKR"}), "bad_amount"),
         (command("FUND_ACCOUNT", {"transfer_id": "t t", "amount_minor": 1, "currency": "PKR"}), "bad_id"),
         (command("REGISTER_BENEFICIARY", {**BENEFICIARY, "merchant": "m2"}), "wrong_merchant"),
+        (command("REGISTER_BENEFICIARY", {**BENEFICIARY, "name": "x" * 17_000}), "beneficiary_too_large"),
+        (command("REGISTER_BENEFICIARY", {**BENEFICIARY, "state": "UNKNOWN"}), "bad_beneficiary"),
         (command("SUBMIT", None), "unknown_command"),
     ],
 )
@@ -236,6 +240,20 @@ def test_a_command_in_json_is_the_same_command_and_a_fraction_in_it_is_refused()
         shard.plan(topics.PAYOUT_COMMANDS, b"m1", orjson.dumps(submit(2, bogus=1)))
     with pytest.raises(MalformedRecord, match="not its record's key"):
         shard.plan(topics.PAYOUT_COMMANDS, b"m2", orjson.dumps(submit(2)))
+
+
+def test_whatever_people_write_a_status_stays_small_enough_to_be_written() -> None:
+    shard = PayoutShard(available=5_000)
+    shard.send(submit(metadata={"a": "x" * 7_000}))
+    shard.reply("ACCEPTED", detail="y" * 100_000)
+    shard.timer("deadline")
+    for number in range(300):
+        body = {"payout_id": "p1", "status": "FAILED", "resolved_by": "z" * 900, "notes": "n" * 90_000, "confirms": f"r{number}"}
+        outcome = shard.send(command("RESOLVE", body))
+
+    assert all(write.bytes_at_most < 300_000 for write in outcome.writes)
+    assert max(len(value) for value in shard.store.values.values()) < 300_000
+    assert shard.status()["state"] == "STUCK"
 
 
 # Batches
