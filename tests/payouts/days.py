@@ -33,8 +33,8 @@ from topology.topics import Topic
 START_MS = 1_700_000_000_000
 PARTITIONS, MERCHANTS, BATCH_ITEMS = 2, 3, 6
 BUSY_S, QUIET_S = 4 * 3_600.0, 5 * 86_400.0
-CLOCK_STEP_MS = 30_000
-"""Workers' clocks are apart by at most twice as much, which is what the promises about late submissions allow for."""
+CLOCK_STEP_MS = 7_000
+"""Workers' clocks are apart by at most twice as much: less than a poll waits, or polls would follow each other without a pause."""
 BEHAVIOURS = ("ok", "ok", "ok", "later", "later", "refuses", "fails later", "slow", "silent", "deaf", "forgetful", "never final", "down")
 AMOUNT, FEE = 1_000, Fee(10, 50)
 
