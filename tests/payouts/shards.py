@@ -1,7 +1,7 @@
 """One shard of the payouts agent without Kafka: records go in, and what was written comes out, decoded."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -52,6 +52,20 @@ def funded(amount_minor: int, transfer_id: str = "t1") -> dict[str, Any]:
     return command("FUND_ACCOUNT", {"transfer_id": transfer_id, "amount_minor": amount_minor, "currency": "PKR"})
 
 
+class Written(Sequence[Any]):
+    """What was written to one topic, decoded when it is looked at: a test may write far more than it looks at."""
+
+    def __init__(self, schema: schemas.Schema) -> None:
+        self.schema = schema
+        self.values: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: Any) -> Any:
+        return schemas.decode(self.values[place], self.schema)
+
+
 class PayoutShard:
     """What is written is kept in order; what waits on the ladder is kept apart."""
 
@@ -61,7 +75,7 @@ class PayoutShard:
         self.beneficiaries.apply(b"m1 b1", schemas.encode(schemas.BENEFICIARY, BENEFICIARY))
         self.agent = Payouts(self.beneficiaries, rules or Rules())
         self.store = SimulatedStore()
-        self.written: dict[Topic, list[dict[str, Any]]] = {topic: [] for topic in SCHEMAS}
+        self.written = {topic: Written(schema) for topic, schema in SCHEMAS.items()}
         self.waiting: list[tuple[int, Write]] = []
         self.audit = Audit()
         self._offsets = itertools.count()
@@ -85,10 +99,9 @@ class PayoutShard:
         if write.topic in RUNG_TOPICS:
             self.waiting.append((int(dict(write.headers)[DUE]), write))
             return
-        fields = schemas.decode(write.value or b"", SCHEMAS[write.topic])
-        self.written[write.topic].append(fields)
+        self.written[write.topic].values.append(write.value or b"")
         if write.topic is topics.LEDGER_ENTRIES:
-            self.audit.take(fields)
+            self.audit.take(self.written[write.topic][-1])
 
     def reply(self, outcome: str, action: str = "SUBMIT", number: int = 1, payout_id: str = "p1", **others: Any) -> Outcome:
         fields = {
@@ -112,7 +125,8 @@ class PayoutShard:
     # What came of it
 
     def status(self, payout_id: str = "p1") -> dict[str, Any]:
-        return [each for each in self.written[topics.PAYOUT_STATUS] if each["payout_id"] == payout_id][-1]
+        statuses: list[dict[str, Any]] = [each for each in self.written[topics.PAYOUT_STATUS] if each["payout_id"] == payout_id]
+        return statuses[-1]
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
         return [(each["type"], orjson.loads(each["data"])) for each in self.written[topics.EVENTS]]
