@@ -1,7 +1,7 @@
 """Which agents a role runs, and with what. A role of the flow whose agents do not exist yet is not here, and is refused by name."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +11,18 @@ from streams.errors import ConfigurationError
 from streams.ladder.agent import ladder_agent
 from streams.ladder.rules import Ladder
 from streams.log.agent import Agent, World
+from streams.payouts.agent import knowing, payouts, rules_of
+from streams.payouts.beneficiaries import Beneficiaries
+from streams.payouts.channels.agent import calling, channels
 from streams.settings import Settings
-from streams.worker import system_world
+from streams.world import SystemWorld
 from topology.flow import ROLES
 
 AGENTS: "dict[str, Callable[[Equipment], Sequence[Agent]]]" = {
     "deliver": lambda equipment: [deliver(equipment.settings, equipment.subscriptions)],
     "ladder": lambda equipment: [ladder_agent(Ladder(equipment.settings.time_scale))],
+    "payouts": lambda equipment: [payouts(equipment.beneficiaries, rules_of(equipment.settings))],
+    "channels": lambda equipment: [channels(Ladder(equipment.settings.time_scale))],
     "view": lambda equipment: [],
 }
 
@@ -44,7 +49,7 @@ class Equipment:
     def __init__(self, roles: Sequence[str], settings: Settings, kafka: Mapping[str, Any]) -> None:
         self.settings: Settings = settings
         self._kafka = kafka
-        self._delivers = "deliver" in roles
+        self._roles = roles
         self.agents = [agent for role in roles for agent in AGENTS[role](self)]
 
     @cached_property
@@ -52,6 +57,20 @@ class Equipment:
         """The table that deliveries are made from; only a worker that delivers needs the keys to its secrets."""
         return subscriptions_of(self.settings)
 
-    def world(self) -> AbstractAsyncContextManager[World]:
+    @cached_property
+    def beneficiaries(self) -> Beneficiaries:
+        """The table of whom payouts are made to."""
+        return Beneficiaries()
+
+    @asynccontextmanager
+    async def world(self) -> AsyncIterator[World]:
         """Where their effects happen."""
-        return delivering(self.settings, self._kafka, self.subscriptions) if self._delivers else system_world()
+        async with AsyncExitStack() as parts:
+            world = SystemWorld()
+            if "deliver" in self._roles:
+                world = await parts.enter_async_context(delivering(self.settings, self._kafka, self.subscriptions))
+            if "payouts" in self._roles:
+                await parts.enter_async_context(knowing(self.settings, self._kafka, self.beneficiaries))
+            if "channels" in self._roles:
+                world.channels = await parts.enter_async_context(calling(self.settings, world.now_ms))
+            yield world

@@ -12,6 +12,7 @@ from rich.console import Console
 from streams import roles
 from streams.delivery.keys import keyring
 from streams.errors import HooklineError, TopologyDrift
+from streams.payouts.agent import rules_of
 from streams.settings import Settings
 from streams.supervisor import Life, Supervisor
 from streams.view.server import serving
@@ -40,6 +41,8 @@ def run(settings: Settings, names: str | None, workers: int, apply_topology: boo
     chosen, began_s = roles.chosen(names), time.monotonic()
     if flow.DELIVER.name in chosen:
         keyring(settings)  # a missing key is told here once, and not by workers that end one after another
+    if flow.PAYOUTS.name in chosen:
+        rules_of(settings)  # likewise: a limit or a fee that cannot be read
     started = in_child(start_cluster, settings)
     try:
         in_child(prepare_topics, settings, started.servers, apply_topology or started.ours or not settings.bootstrap_servers)

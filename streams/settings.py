@@ -4,10 +4,40 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streams.errors import ConfigurationError
+
+
+class ChannelSettings(BaseModel, frozen=True, extra="forbid"):
+    """A payment channel: where it is, who we are there, and how patient we are with it where that differs from the usual."""
+
+    url: str
+    key_id: str
+    secret: SecretStr
+    available: bool = True
+    in_flight_max: int = Field(100, ge=1)
+    timeout_s: float | None = Field(None, gt=0)
+    tries: int | None = Field(None, ge=1)
+    delay_first_s: float | None = Field(None, gt=0)
+    delay_most_s: float | None = Field(None, gt=0)
+
+
+class LimitSettings(BaseModel, frozen=True, extra="forbid"):
+    """What a payout may come to, as decimals."""
+
+    least: str | None = None
+    most: str | None = None
+
+
+class FeeSettings(BaseModel, frozen=True, extra="forbid"):
+    """What a payout costs: decimals, and basis points of its amount."""
+
+    fixed: str | None = None
+    basis_points: int = 0
+    least: str | None = None
+    most: str | None = None
 
 
 class Settings(BaseSettings):
@@ -89,6 +119,21 @@ class Settings(BaseSettings):
     idle_connections_max: int = Field(100, ge=0, description="Connections to merchants that are kept open, in all.")
     idle_connections_per_endpoint_max: int = Field(10, ge=0, description="And for each of them.")
     idle_connection_s: float = Field(90, gt=0, description="And for so long.")
+
+    # Payouts
+    channels: dict[str, ChannelSettings] = Field(
+        {},
+        description='The payment channels, as JSON: {"mobile_wallet": {"url": …, "key_id": …, "secret": …}}. One that is not here is not '
+        "available; `available: false` takes one out for new payouts while those under way are still asked about.",
+    )
+    payout_limits: dict[str, LimitSettings] = Field(
+        {},
+        description='What a payout may come to, as JSON by channel and currency: {"mobile_wallet/PKR": {"least": "1", "most": "50000"}}.',
+    )
+    payout_fees: dict[str, FeeSettings] = Field(
+        {}, description='What it costs, likewise: {"mobile_wallet/PKR": {"fixed": "5", "basis_points": 50}}. Taken out of the amount.'
+    )
+    payout_four_eyes: bool = Field(False, description="Whether a second person must confirm how a stuck payout is resolved.")
 
     # What people see
     http_host: str = Field("127.0.0.1", description="Where the API and dashboard listen.")

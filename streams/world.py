@@ -3,10 +3,15 @@
 import asyncio
 import random
 import time
+from collections.abc import Mapping
+from typing import Any
 
 
 class SystemWorld:
     """What perform may use."""
+
+    channels: Mapping[str, Any]
+    """The payment channels, in a worker that calls them."""
 
     def __init__(self) -> None:
         self.random = random.Random()

@@ -80,7 +80,8 @@ PAYOUTS = Role(
     reads=(t.PAYOUT_COMMANDS, t.PAYOUT_REPLIES),
     tables=(t.BENEFICIARIES,),
     writes=(
-        t.PAYOUT_TASKS, t.PAYOUT_STATUS, t.PAYOUT_BATCH_STATUS, t.LEDGER_ENTRIES, t.EVENTS, t.DLQ, t.OPERATIONAL_EVENTS, *RUNG_TOPICS,
+        t.PAYOUT_TASKS, t.PAYOUT_REPLIES, t.PAYOUT_STATUS, t.PAYOUT_BATCH_STATUS, t.LEDGER_ENTRIES, t.BENEFICIARIES, t.EVENTS, t.DLQ,
+        t.OPERATIONAL_EVENTS, *RUNG_TOPICS,
     ),
     changelog=t.CHANGELOG_PAYOUTS,
 )  # fmt: skip
@@ -88,7 +89,7 @@ CHANNELS = Role(
     "channels",
     "Calls the payment channels, submits once and polls until there is an answer.",
     reads=(t.PAYOUT_TASKS,),
-    writes=(t.PAYOUT_REPLIES, t.DLQ, t.OPERATIONAL_EVENTS, *RUNG_TOPICS),
+    writes=(t.PAYOUT_REPLIES, t.PAYOUT_TASKS, t.DLQ, *RUNG_TOPICS),
     changelog=t.CHANGELOG_CHANNELS,
     effect="call to the payment channel",
 )

@@ -121,11 +121,11 @@ PAYOUT_COMMANDS = Topic(
 )  # fmt: skip
 PAYOUT_TASKS = Topic(
     "payout-tasks", "Calls that a channel is to be sent: submissions and polls.",
-    key="payout", schema="payout_task", retention=timedelta(days=30),
+    key="merchant and payout", schema="payout_task", retention=timedelta(days=30),
 )  # fmt: skip
 PAYOUT_REPLIES = Topic(
     "payout-replies", "What channels answered, and timers that ran out: each moves a payout on by a step.",
-    key="payout", schema="payout_reply", retention=timedelta(days=30),
+    key="merchant and payout", schema="payout_reply", retention=timedelta(days=30),
 )  # fmt: skip
 PAYOUT_STATUS = _table(
     "payout-status", "Where each payout stands: what merchants and support look up.",

@@ -139,7 +139,7 @@ class System:
         self.chance = random.Random(seed)
         self.cluster = cluster or Cluster()
         self.group = self.cluster.groups[agent.name] = Group(partitions)
-        self.hosts = [Host(f"w{n}", self) for n in range(hosts)]
+        self.hosts = [Host(f"{agent.name}-w{n}", self) for n in range(hosts)]
         self.rebalanced_s: list[float] = []
         self._balancing: asyncio.Task[None] | None = None
         self._again = False

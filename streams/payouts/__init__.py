@@ -1,0 +1,1 @@
+"""Payouts: a saga for each, a ledger for all, and the channels that carry them out."""
