@@ -18,9 +18,9 @@ import schemas
 from streams.payouts.audit import Audit
 from streams.payouts.channels.demo import Behaviour, DemoChannel
 from streams.payouts.payout import ENDED
+from tests.hookline_run import HooklineRun
 from tests.log.clients import read_to_end
 from tests.payouts.shards import BENEFICIARY, command, submit
-from tests.running.test_run import Running
 from topology import topics
 from topology.broker import Broker
 from topology.topics import Topic
@@ -93,7 +93,9 @@ async def test_every_payout_ends_or_waits_for_a_person_and_the_bank_s_record_is_
     async with demo.serving() as url:
         channel = {"url": url, "key_id": "us", "secret": "demo", "timeout_s": 3}
         others = {**SETTINGS, "HOOKLINE_CHANNELS": json.dumps({"mobile_wallet": channel})}
-        running = Running(broker, prefix, tmp_path, "--role", "payouts,channels,ladder", "--apply-topology", "--workers", "2", **others)
+        running = HooklineRun(
+            broker.bootstrap_servers, prefix, tmp_path, "--role", "payouts,channels,ladder", "--apply-topology", "--workers", "2", **others
+        )
         try:
             await asyncio.to_thread(running.wait_for, "Hookline is ready")
             ground.send(opening())
