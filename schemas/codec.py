@@ -9,6 +9,7 @@ from fastavro.read import SchemaResolutionError
 
 from schemas.catalogue import BUILT_IN, Schema
 from schemas.ids import BuiltInIds, Ids
+from schemas.writing import writer_of
 from streams.errors import ConfigurationError, MalformedRecord
 
 MAGIC = 0
@@ -33,10 +34,23 @@ class Codec:
         """Ask now for the id of each schema that will be written, by the topics that carry it; nothing is asked while encoding."""
         self._ids = ids
         self._prefixes = {schema: prefix(_only_id(ids, schema, names)) for schema, names in topics.items()}
+        self._quick = {schema: (self._prefixes[schema], write) for schema in topics if (write := writer_of(schema.parsed))}
         self._readings: dict[tuple[Schema, bytes], _Reading] = {}
 
     def encode(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
         """Frame and bytes of one record; a missing or unknown field is refused, a left-out one with a default is that default."""
+        quick = self._quick.get(schema)
+        if quick is not None:
+            known, write = quick
+            written = bytearray(known)
+            try:
+                write(written, value)
+            except Exception:  # noqa: BLE001 - whatever it cannot take, fastavro writes or says what is wrong with it
+                return self._encode_as_fastavro_does(schema, value)
+            return bytes(written)
+        return self._encode_as_fastavro_does(schema, value)
+
+    def _encode_as_fastavro_does(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
         known = self._prefixes.get(schema)
         if known is None:
             raise ConfigurationError(f"no id is known for {schema}: name the topics that carry it where the codec is made")

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from schemas import BUILT_IN, DELIVERY, EVENT, PAYOUT_COMMAND, BuiltInIds, Codec, Schema, decode, encode, schema_in
 from schemas.catalogue import Catalogue
 from schemas.codec import prefix
+from schemas.writing import writer_of
 from streams.errors import ConfigurationError, MalformedRecord
 
 EVOLVED = Catalogue.load(Path(__file__).parent / "evolved")
@@ -76,6 +79,41 @@ def test_what_goes_in_comes_out(schema: Schema) -> None:
         assert decode(encode(schema, value), schema) == value
 
     holds()
+
+
+@pytest.mark.parametrize("schema", list(BUILT_IN), ids=str)
+def test_the_quick_writer_writes_what_fastavro_writes(schema: Schema) -> None:
+    write = writer_of(schema.parsed)
+    assert write is not None
+
+    @settings(max_examples=50, deadline=None)
+    @given(VALUES[schema])
+    def holds(value: dict[str, Any]) -> None:
+        quick, slow = bytearray(), BytesIO()
+        write(quick, value)
+        fastavro.schemaless_writer(slow, schema.parsed, value, strict=True)
+        assert bytes(quick) == slow.getvalue()
+
+    holds()
+
+
+@pytest.mark.parametrize("schema", ["float", ["null", "string", "long"], {"type": "fixed", "name": "hash", "size": 4}])
+def test_what_the_quick_writer_does_not_know_is_left_to_fastavro(schema: Any) -> None:
+    assert writer_of(fastavro.parse_schema({"type": "record", "name": "r", "fields": [{"name": "f", "type": schema}]})) is None
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+@example(2**34 - 1)
+@example(2**34)
+@example(2**41 - 1)
+@example(2**41)
+def test_every_number_is_written_as_fastavro_writes_it(number: int) -> None:
+    quick, slow = bytearray(), BytesIO()
+    long_writer = writer_of("long")
+    assert long_writer is not None
+    long_writer(quick, number)
+    fastavro.schemaless_writer(slow, fastavro.parse_schema("long"), number)
+    assert bytes(quick) == slow.getvalue()
 
 
 def test_a_frame_is_a_zero_byte_and_the_big_endian_id() -> None:
