@@ -156,7 +156,7 @@ def judged(seed: int, troubles: Troubles, left: Left, stuck: bool) -> Day:
     report.wrong += wrong_deliveries(
         left, posts, struck, 2 * skew_ms
     )  # a clock may be set between an attempt and its end, and then the ladder's
-    report.wrong += wrong_endpoints(left, posts, struck, clocks_stepped=skew_ms > 0)
+    report.wrong += wrong_endpoints(left, posts, struck, skew_ms)
     if stuck:
         report.wrong.append("stuck: not everything was ever over")
     report.shown = troubles.merchants.shown

@@ -22,16 +22,16 @@ AT_ONCE_MS = 5_000
 BY_WORKERS = ("gone", "failures", "tls")
 
 
-def wrong_endpoints(left: Left, posts: Sequence[Post], struck: Struck, clocks_stepped: bool) -> Iterator[str]:
+def wrong_endpoints(left: Left, posts: Sequence[Post], struck: Struck, skew_ms: int) -> Iterator[str]:
     """Everything that is wrong with single subscriptions."""
     by_name: dict[str, list[Post]] = defaultdict(list)
     for post in posts:
         by_name[post.subscription].append(post)
     for name in left.revisions:
-        found = [*wrong_disabling(left, name), *wrong_width(by_name[name], left.ever(name)[0])]
+        found = [*wrong_disabling(left, name, skew_ms), *wrong_width(by_name[name], left.ever(name)[0])]
         if left.ever(name)[0].ordered and not was_reordered(left, name):
             found += wrong_order(left, name)
-        if not clocks_stepped:
+        if not skew_ms:
             found += [*wrong_rate(by_name[name], left.ever(name), struck), *wrong_breaker(by_name[name], left, struck)]
         yield from (f"{name}: {what}" for what in found)
 
@@ -74,7 +74,7 @@ def wrong_hold(resource: str, ones: Sequence[Sequence[Mapping[str, Any]]], subsc
 # Disabling
 
 
-def wrong_disabling(left: Left, name: str) -> Iterator[str]:
+def wrong_disabling(left: Left, name: str, skew_ms: int) -> Iterator[str]:
     """It was disabled when, and only when, its attempts ask for it; counted again here, in the order in which they ended."""
     written = {each.fields["state_since_ms"]: each.fields["state_reason"] for each in left.ever(name) if is_by_a_worker(each)}
     asked = dict(asked_to_disable(left, name))
@@ -82,7 +82,7 @@ def wrong_disabling(left: Left, name: str) -> Iterator[str]:
         if asked.get(at_ms) != why:
             yield f"disabled at {at_ms} for {why}, and its attempts ask for {asked.get(at_ms)}"
     for at_ms, why in asked.items():
-        was = left.between(name, at_ms - AT_ONCE_MS, at_ms + AT_ONCE_MS)
+        was = left.between(name, at_ms - AT_ONCE_MS - skew_ms, at_ms + AT_ONCE_MS + skew_ms)
         if at_ms not in written and all(each is not None and each.state != "DISABLED" for each in was):
             yield f"not disabled at {at_ms} for {why}"
 

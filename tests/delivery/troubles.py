@@ -43,6 +43,7 @@ class Troubles:
     sent: list[Event] = field(default_factory=list)
     workers_struck_ms: list[tuple[int, int]] = field(default_factory=list)
     skews_seen_ms: set[int] = field(default_factory=lambda: {0})
+    all_skewed_ms: int = 0
     told: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
 
@@ -155,10 +156,12 @@ class Troubles:
         for the ladder and not yet for the worker, and goes round between them until both agree, which takes millions of steps.
         """
         hosts = [*self.system.hosts, *self.ladder.hosts]
-        set_now = hosts if self.chance.random() < 0.3 else [self.chance.choice(hosts)]
-        step_ms = self.chance.choice([0, -3_600_000] if set_now is hosts else [0, -5_000, 5_000])
-        self.skews_ms.update((clock_of(host), step_ms) for host in set_now)
-        self.skews_seen_ms.add(step_ms)
+        if self.chance.random() < 0.3:
+            self.all_skewed_ms = self.chance.choice([0, -3_600_000])
+            self.skews_ms.update((clock_of(host), self.all_skewed_ms) for host in hosts)
+        else:
+            self.skews_ms[clock_of(self.chance.choice(hosts))] = self.all_skewed_ms + self.chance.choice([0, -5_000, 5_000])
+        self.skews_seen_ms.update(self.skews_ms.values())
 
     async def pause(self, name: str) -> None:
         self.subscribers.turn(name, "pause")
