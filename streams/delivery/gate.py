@@ -3,7 +3,7 @@
 A post is fresh for its first second. Only fresh posts take the gate's room, for whatever hangs would keep it from all others; so
 however many endpoints hang, the room is free again within a second. What hangs then costs a socket each, and is bounded in its own
 way: an endpoint that is known to be slow, or that hangs now, may begin another post only while few hang, and one that nothing is known
-of, while not very many do. An endpoint that answers quickly is not asked to wait for any of them.
+of waits its turn among its like while not very many do. An endpoint that answers quickly is not asked to wait for any of them.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ class Pass:
 
     __slots__ = ("begun_s", "hangs", "pace", "unproven")
 
-    def __init__(self, pace: Pace, begun_s: float) -> None:
-        self.pace, self.begun_s = pace, begun_s
-        self.unproven = not pace.proven
+    def __init__(self, pace: Pace, unproven: bool) -> None:
+        self.pace, self.unproven = pace, unproven
+        self.begun_s = 0.0
         self.hangs = False
 
 
@@ -29,22 +29,41 @@ class Gate:
     """Bounds the posts of a whole worker. Fresh posts to endpoints that have not shown to be quick share half of its room."""
 
     def __init__(self, in_flight_max: int) -> None:
-        self._unproven_max = max(1, in_flight_max // 2)
-        self._hanging_max = in_flight_max * HANGING_OF_ROOM_MAX
+        unproven_max = max(1, in_flight_max // 2)
+        self._slow_hanging_max, self._hanging_max = unproven_max, in_flight_max * HANGING_OF_ROOM_MAX
         self._room = asyncio.Semaphore(in_flight_max)
+        self._unproven_room = asyncio.Semaphore(unproven_max)
         self._fresh: dict[Pass, None] = {}  # the oldest first
-        self._unproven = 0
         self._hanging = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def enter(self, pace: Pace) -> Pass | None:
-        """Wait for room; an endpoint that is not proven is turned away instead. `leave` must follow what is not None."""
-        if not pace.proven and not self._takes_unproven(pace):
+        """Wait for room; a slow endpoint is turned away instead. `leave` must follow what is not None."""
+        if pace.proven:
+            await self._room.acquire()
+            return self._entered(Pass(pace, unproven=False))
+        if not self._takes_unproven(pace):
             return None
-        await self._room.acquire()
+        await self._unproven_room.acquire()
+        try:
+            if self._takes_unproven(pace, waited=True):
+                await self._room.acquire()
+                return self._entered(Pass(pace, unproven=True))
+        except asyncio.CancelledError:
+            self._unproven_room.release()
+            raise
+        self._unproven_room.release()
+        return None
+
+    def _takes_unproven(self, pace: Pace, waited: bool = False) -> bool:
+        """Whether it may wait, or go; what it waited for may have shown that its endpoint hangs."""
+        if pace.is_slow:
+            return self._hanging < self._slow_hanging_max and (waited or not self._unproven_room.locked()) and not self._room.locked()
+        return self._hanging < self._hanging_max
+
+    def _entered(self, entered: Pass) -> Pass:
         loop = asyncio.get_running_loop()
-        entered = Pass(pace, loop.time())
-        self._unproven += entered.unproven
+        entered.begun_s = loop.time()
         self._fresh[entered] = None
         if self._timer is None:
             self._timer = loop.call_later(QUICK_MS / 1_000, self._age)
@@ -59,12 +78,9 @@ class Gate:
             del self._fresh[entered]
             self._free(entered)
 
-    def _takes_unproven(self, pace: Pace) -> bool:
-        hanging_max = self._unproven_max if pace.is_slow else self._hanging_max
-        return self._unproven < self._unproven_max and self._hanging < hanging_max and not self._room.locked()
-
     def _free(self, entered: Pass) -> None:
-        self._unproven -= entered.unproven
+        if entered.unproven:
+            self._unproven_room.release()
         self._room.release()
 
     def _age(self) -> None:

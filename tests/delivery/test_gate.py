@@ -31,15 +31,46 @@ async def enter(gate: Gate, pace: Pace) -> Pass:
     return entered
 
 
-def test_endpoints_that_have_not_shown_to_be_quick_share_half_of_the_room() -> None:
+def test_endpoints_that_have_not_shown_to_be_quick_share_half_of_the_room_and_wait_for_it() -> None:
     async def scene() -> None:
         gate = Gate(ROOM)
-        for _ in range(ROOM // 2):
-            await enter(gate, new())
-
-        assert await gate.enter(new()) is None
+        held = [await enter(gate, new()) for _ in range(ROOM // 2)]
+        waiting = asyncio.create_task(gate.enter(new()))
         for _ in range(ROOM // 2):
             await enter(gate, quick())
+        assert not waiting.done()
+
+        gate.leave(held[0])
+        assert await waiting is not None
+
+    simulate(scene())
+
+
+def test_who_gives_up_waiting_takes_no_room() -> None:
+    async def scene() -> None:
+        gate = Gate(ROOM)
+        quick_ones = [await enter(gate, quick()) for _ in range(ROOM)]
+        given_up = [asyncio.create_task(gate.enter(pace)) for pace in (new(), new(), new(), quick())]
+        await asyncio.sleep(0.1)
+        for task in given_up:
+            task.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        for each in quick_ones:
+            gate.leave(each)
+
+        for pace in (new(), new(), quick(), quick()):
+            await asyncio.wait_for(enter(gate, pace), 0.5)
+
+    simulate(scene())
+
+
+def test_who_waits_behind_its_own_endpoint_that_turns_out_to_hang_is_turned_away() -> None:
+    async def scene() -> None:
+        gate, hanging = Gate(ROOM), new()
+        for _ in range(ROOM // 2):
+            await enter(gate, hanging)
+
+        assert await gate.enter(hanging) is None
 
     simulate(scene())
 
