@@ -1,6 +1,7 @@
 """Replays on the simulated log: exactly once though workers die, paused, resumed and stopped, and the depth that falls."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_what_dies_again_is_a_new_letter_and_can_be_replayed_again() -> None:
         ({"rate_per_s": 0.0}, "no rate"),
     ],
 )
-def test_a_bad_request_is_refused_with_its_reason_and_poisons_nothing(asked: dict[str, object], reason: str) -> None:
+def test_a_bad_request_is_refused_with_its_reason_and_poisons_nothing(asked: dict[str, Any], reason: str) -> None:
     async def program() -> None:
         pipeline = Pipeline()
         pipeline.subscribe()
