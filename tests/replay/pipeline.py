@@ -15,6 +15,7 @@ from schemas.event import Event
 from schemas.events import encode_event
 from streams.dead_letters import dead_letter
 from streams.delivery.brake import Brake
+from streams.delivery.generations import NEXT
 from streams.delivery.handler import Deliverer
 from streams.delivery.lane import Gate
 from streams.delivery.results import Answer, Result
@@ -223,6 +224,11 @@ class Pipeline:
         """The depth: the last record of each id, where it is open or acknowledged."""
         last = {letter["id"]: letter for letter in self.read(topics.DLQ, schemas.DEAD_LETTER)}
         return {name: letter for name, letter in last.items() if letter["triage"] in ("OPEN", "ACKNOWLEDGED")}
+
+    def replayed(self) -> list[str]:
+        """The keys of the deliveries that were asked for once more."""
+        found = self.read(topics.DELIVERIES, schemas.DELIVERY)
+        return [f"{each['event_id']} {each['subscription_id']}" for each in found if each["generation"] == NEXT]
 
     def progress(self, replay_id: str = "rep_1") -> list[Progress]:
         """The last word of each partition."""

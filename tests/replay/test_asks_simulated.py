@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from streams.delivery import order
 from tests.replay.pipeline import Pipeline, now_ms, simulated
 from topology import topics
 
@@ -144,7 +145,6 @@ def test_disabling_cancels_what_waits_and_is_parked_and_all_of_it_can_be_had_bac
         pipeline.change(name, state="PAUSED")
         parked = pipeline.publish(120)
         await pipeline.until(lambda: sorted(pipeline.states(name).values()) == ["PENDING"] * 120 + ["WAITING_RETRY"] * 120)
-        since_ms = now_ms()
         disable(pipeline, name)
         await pipeline.until_all(name, "CANCELLED", 240)
         missed = pipeline.publish(20)
@@ -152,7 +152,7 @@ def test_disabling_cancels_what_waits_and_is_parked_and_all_of_it_can_be_had_bac
         assert pipeline.taken(name) == []
 
         enable(pipeline, name)
-        pipeline.ask("START", from_log="EVENTS", subscription_id=name, from_ms=since_ms, missing_only=True, include_cancelled=True)
+        pipeline.ask("START", from_log="EVENTS", subscription_id=name, from_ms=0, missing_only=True, include_cancelled=True)
         await asyncio.sleep(pipeline.chance.uniform(0.5, 3))
         pipeline.kill("deliver")
         await pipeline.until_finished()
@@ -186,15 +186,17 @@ def test_what_the_disabling_cancelled_comes_back_in_the_order_of_its_events() ->
     simulated(program)
 
 
-def test_what_was_replayed_from_the_events_does_not_come_back_a_second_time() -> None:
+@pytest.mark.parametrize("remembered_ms", [3_600_000, 604_800_000])
+def test_what_was_replayed_from_the_events_does_not_come_back_a_second_time(remembered_ms: int) -> None:
     async def program() -> None:
-        pipeline = Pipeline(keep_every_s=300)
+        pipeline = Pipeline(keep_every_s=300, remembered_ms=remembered_ms)
         name, sent = await with_waiting(pipeline)
         disable(pipeline, name)
         await pipeline.until_all(name, "CANCELLED", 3)
         enable(pipeline, name)
         pipeline.ask("START", from_log="EVENTS", subscription_id=name, from_ms=0)
         await pipeline.until_all(name, "DELIVERED", 3)
+        await asyncio.sleep(2 * HOUR_S)
         pipeline.ask("START", "rep_2", from_log="EVENTS", subscription_id=name, from_ms=now_ms(), include_cancelled=True)
         await pipeline.until_finished("rep_2")
         await asyncio.sleep(600)
@@ -248,6 +250,49 @@ def test_other_resources_go_on_behind_hundreds_parked_for_one() -> None:
 
         taken = pipeline.taken(name)
         assert all(taken.index(first) < taken.index(second) for first, second in others)
+
+    simulated(program)
+
+
+def test_more_waiting_resources_than_are_looked_at_at_once_hide_no_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "LOOKED_AT_ONCE", 2)
+
+    async def program() -> None:
+        pipeline = Pipeline()
+        name = pipeline.subscribe(overrides=SLOW, ordered=True)
+        pipeline.answer(name, 500)
+        for resource in "abcde":
+            pipeline.publish(1, resource=resource)
+        await pipeline.until_all(name, "WAITING_RETRY", 5)
+        pipeline.answer(name, 200)
+        pipeline.change(name, state="PAUSED")
+        for resource in "abcde":
+            pipeline.publish(3, resource=resource)
+        free = pipeline.publish(1, resource="z")
+        await pipeline.until(lambda: len(pipeline.states(name)) == 21)
+        pipeline.change(name, state="ACTIVE")
+        await pipeline.until(lambda: pipeline.taken(name) == free)
+
+    simulated(program)
+
+
+def test_a_parked_head_that_is_cancelled_does_not_follow_itself() -> None:
+    async def program() -> None:
+        pipeline = Pipeline(keep_every_s=1_000)
+        name = pipeline.subscribe(overrides={"delays_ms": [60_000]}, ordered=True)
+        pipeline.answer(name, 500)
+        sent = pipeline.publish(2, resource="r")
+        await pipeline.until(lambda: sorted(pipeline.states(name).values()) == ["PENDING", "WAITING_RETRY"])
+        pipeline.answer(name, 200)
+        pipeline.change(name, state="PAUSED")
+        await pipeline.until(lambda: pipeline.states(name)[sent[0]] == "PENDING")
+        pipeline.change(name, state="ACTIVE")
+        pipeline.ask("CANCEL", event_id=sent[0], subscription_id=name)
+        await pipeline.until(lambda: pipeline.taken(name) != [])
+        await asyncio.sleep(2 * HOUR_S)
+
+        assert pipeline.taken(name) == [sent[1]]
+        assert pipeline.states(name) == {sent[0]: "CANCELLED", sent[1]: "DELIVERED"}
 
     simulated(program)
 

@@ -140,6 +140,43 @@ def test_the_same_request_again_changes_nothing() -> None:
     simulated(program)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_two_replays_at_once_send_each_letter_once(seed: int) -> None:
+    async def program() -> None:
+        pipeline = Pipeline(seed, Faults(step_ms_max=50.0))
+        name, sent = await with_dead_letters(pipeline, 60)
+        for replay_id in ("rep_1", "rep_2"):
+            pipeline.ask("START", replay_id, subscription_id=name)
+        for replay_id in ("rep_1", "rep_2"):
+            await pipeline.until_finished(replay_id)
+        await pipeline.until_all(name, "DELIVERED", 60)
+        await asyncio.sleep(600)
+
+        assert sorted(pipeline.taken(name)) == sent
+        assert pipeline.total("sent", "rep_1") + pipeline.total("sent", "rep_2") == 60
+        assert len(pipeline.replayed()) == 60
+
+    simulated(program)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_letters_that_the_agent_had_not_seen_when_it_was_asked_are_part_of_it(seed: int) -> None:
+    async def program() -> None:
+        pipeline = Pipeline(seed)
+        name = pipeline.subscribe()
+        pipeline.answer(name, 500)
+        pipeline.kill("replay", 3_600)
+        pipeline.publish(300)
+        await pipeline.until_all(name, "DLQ", 300)
+        pipeline.answer(name, 200)
+        pipeline.ask("START", subscription_id=name)
+        await pipeline.until_finished()
+
+        assert pipeline.total("sent") == 300
+
+    simulated(program)
+
+
 def test_what_dies_again_is_a_new_letter_and_can_be_replayed_again() -> None:
     async def program() -> None:
         pipeline = Pipeline()
