@@ -20,9 +20,9 @@ from streams.delivery.state import ShardMemory, waits
 from streams.delivery.subscription import Subscriptions
 from streams.errors import MalformedRecord
 from streams.ladder.handler import DUE, RETURN
+from streams.ladder.rules import Ladder
 from streams.log.records import NOTHING, Change, Outcome, Record, Write
 from topology import topics
-from topology.ladder import RUNGS
 
 ASK = "hookline-ask"
 """The header that tells a request from a delivery; its value counts how often it went round in vain."""
@@ -50,9 +50,10 @@ def rounds_of(record: Record) -> int | None:
 class Asks:
     """Answers requests from what one shard knows."""
 
-    def __init__(self, subscriptions: Subscriptions, remembered_ms: int) -> None:
+    def __init__(self, subscriptions: Subscriptions, remembered_ms: int, ladder: Ladder) -> None:
         self._subscriptions = subscriptions
         self._remembered_ms = remembered_ms
+        self._ladder = ladder
 
     def plan(self, record: Record, rounds: int, memory: ShardMemory, now_ms: int) -> Outcome:
         """Do what is asked, at once."""
@@ -81,7 +82,7 @@ class Asks:
                 if order.is_head(over, memory):
                     order.go_on(over, subscription, memory, now_ms, writes, changes)
         if any(is_key_meant(key, request) for key in memory.under_way):
-            writes.append(on_the_shortest_rung(record, rounds, now_ms))
+            writes.append(round_again(record, rounds, self._ladder, now_ms))
         return Outcome(writes, changes) if writes else NOTHING
 
     def _retry_now(self, request: Mapping[str, Any], memory: ShardMemory, now_ms: int) -> Outcome:
@@ -101,7 +102,7 @@ class Asks:
             return NOTHING
         if memory.is_disabled(subscription):
             if rounds < ROUNDS_MAX:
-                return Outcome([on_the_shortest_rung(record, rounds + 1, now_ms)])
+                return Outcome([round_again(record, rounds + 1, self._ladder, now_ms)])
             log_line.warning("release.given_up", request=request["id"], subscription=name, reason="it is still disabled: enable it first")
             return NOTHING
         writes: list[Write] = []
@@ -149,7 +150,8 @@ def is_key_meant(key: bytes, request: Mapping[str, Any]) -> bool:
     return all(wanted in (None, found) for wanted, found in zip(meant, (source, event_id, subscription_id), strict=True))
 
 
-def on_the_shortest_rung(record: Record, rounds: int, now_ms: int) -> Write:
+def round_again(record: Record, rounds: int, ladder: Ladder, now_ms: int) -> Write:
     """The same request, a little later."""
-    headers = ((DUE, b"%d" % (now_ms + ROUND_MS)), (RETURN, topics.DELIVERIES.name.encode()), (ASK, b"%d" % rounds))
-    return Write(RUNGS[0].topic, record.key, record.value, headers)
+    due_ms = now_ms + ROUND_MS
+    headers = ((DUE, b"%d" % due_ms), (RETURN, topics.DELIVERIES.name.encode()), (ASK, b"%d" % rounds))
+    return Write(ladder.next_hop(due_ms, now_ms) or topics.DELIVERIES, record.key, record.value, headers)

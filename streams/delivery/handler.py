@@ -70,7 +70,7 @@ class Deliverer:
         self._subscriptions = subscriptions
         self._brake = brake
         self._remembered_ms = remembered_ms
-        self._asks = Asks(subscriptions, remembered_ms)
+        self._asks = Asks(subscriptions, remembered_ms, ladder)
         self._chance = chance or random.Random()
         self._ladder = ladder
 

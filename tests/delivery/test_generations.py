@@ -61,7 +61,7 @@ def test_one_that_is_over_has_its_next_generation_with_the_number_and_version_th
 
 
 def test_one_that_waits_goes_as_it_waits_with_its_body_and_its_latest_attempts() -> None:
-    history = [
+    history: list[dict[str, Any]] = [
         {"number": number, "generation": 2, "at_ms": number, "duration_ms": 1, "code": 500, "error": None, "ambiguous": False,
          "request_headers": {}, "response_headers": {}, "response": b""}
         for number in range(60)
