@@ -40,6 +40,7 @@ PARTITIONS, EVENTS = 2, 60
 KEY = bytes(32)
 NAME = "sub_replayed".ljust(26, "0")
 PATIENCE_S = 120
+COMMAND = [sys.executable, "-c", "from streams.cli import main; main()"]
 
 
 class Running:
@@ -47,7 +48,7 @@ class Running:
 
     def __init__(self, broker: Broker, prefix: str, folder: Path) -> None:
         self.folder = folder
-        environment = {
+        self.environment = {
             **os.environ,
             "HOOKLINE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "HOOKLINE_TOPIC_PREFIX": prefix,
@@ -57,12 +58,17 @@ class Running:
             "HOOKLINE_SECRET_KEYS": "k1:" + b64encode(KEY).decode(),
             "PYTHONPATH": str(ROOT),
         }
-        command = [sys.executable, "-c", "from streams.cli import main; main()"]
         with (folder / "output.txt").open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, "run", "--role", "deliver,ladder,replay", "--apply-topology"],
-                env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT,
+                [*COMMAND, "run", "--role", "deliver,ladder,replay", "--apply-topology"],
+                env=self.environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
+
+    def command(self, *arguments: str) -> "subprocess.Popen[str]":
+        """What a person types meanwhile."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments], env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
 
     def said(self) -> str:
         return (self.folder / "output.txt").read_text()
@@ -145,13 +151,12 @@ def test_dead_letters_are_replayed_once_though_the_worker_is_killed(running: Run
         outside.flush()
         outside.until(lambda: outside.states() == {"DLQ": EVENTS})
         behave(merchant.port, "ok")
-        request = {"id": "rep_1", "action": "START", "subscription_id": NAME, "rate_per_s": 20.0, "requested_by": "sre", "requested_ms": 0}
-        for partition in range(PARTITIONS):
-            outside.write(topics.REPLAY_REQUESTS, partition, b"rep_1", schemas.encode(schemas.REPLAY_REQUEST, request))
-        outside.flush()
+        asking = running.command("dlq", "replay-all", "--subscription", NAME, "--rate", "20", "--yes")
         outside.until(lambda: sum(post["code"] == 200 for post in posted(journal)) >= 15)
         running.kill_worker()
-        outside.until(outside.finished)
+        told, _ = asking.communicate(timeout=PATIENCE_S)
+        assert asking.returncode == 0, told
+        assert outside.finished()
         outside.until(lambda: outside.states() == {"DELIVERED": EVENTS})
 
         taken = Counter(post["headers"]["webhook-id"] for post in posted(journal) if post["code"] == 200)

@@ -22,10 +22,9 @@ RUNNING = Progress(cursor=2, end=9)
 
 
 def planned(told: Progress, known: Progress = RUNNING, *, indexed: int = 8, is_ready: bool = True) -> list[Any]:
-    changes = [
-        *opened(1, LETTER), *opened(4, msgspec.structs.replace(LETTER, id="second")), *opened(9, msgspec.structs.replace(LETTER, id="late")),
-        indexed_change(indexed), replay_change("rep", Replay(encode(ASKED), known, is_ready, 1)),
-    ]  # fmt: skip
+    letters = {1: LETTER, 4: msgspec.structs.replace(LETTER, id="second"), 9: msgspec.structs.replace(LETTER, id="late")}
+    changes = [change for offset, letter in letters.items() for change in opened(offset, letter)]
+    changes += [indexed_change(indexed), replay_change("rep", Replay(encode(ASKED), known, is_ready, 1))]
     memory = ReplayMemory(State(SimulatedStore({key: value for key, value in changes if value is not None})))
     value = tell(ASKED, told).value
     works = REPLAYER.plan(Record(topics.REPLAY_REQUESTS, 0, 3, b"rep", value, (), 1), memory, 1)
