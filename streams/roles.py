@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from streams.delivery.agent import deliver, delivering, subscriptions_of
+from streams.delivery.agent import deliver, delivering, following, subscriptions_of
 from streams.delivery.subscription import Subscriptions
 from streams.errors import ConfigurationError
 from streams.ladder.agent import ladder_agent
@@ -14,6 +14,7 @@ from streams.log.agent import Agent, World
 from streams.payouts.agent import knowing, payouts, rules_of
 from streams.payouts.beneficiaries import Beneficiaries
 from streams.payouts.channels.agent import calling, channels
+from streams.replay.agent import reading, replay
 from streams.settings import Settings
 from streams.world import SystemWorld
 from topology.flow import ROLES
@@ -21,6 +22,7 @@ from topology.flow import ROLES
 AGENTS: "dict[str, Callable[[Equipment], Sequence[Agent]]]" = {
     "deliver": lambda equipment: [deliver(equipment.settings, equipment.subscriptions)],
     "ladder": lambda equipment: [ladder_agent(Ladder(equipment.settings.time_scale))],
+    "replay": lambda equipment: [replay(equipment.settings, equipment.subscriptions)],
     "payouts": lambda equipment: [payouts(equipment.beneficiaries, rules_of(equipment.settings))],
     "channels": lambda equipment: [channels(Ladder(equipment.settings.time_scale))],
     "view": lambda equipment: [],
@@ -55,7 +57,7 @@ class Equipment:
     @cached_property
     def subscriptions(self) -> Subscriptions:
         """The table that deliveries are made from; only a worker that delivers needs the keys to its secrets."""
-        return subscriptions_of(self.settings)
+        return subscriptions_of(self.settings, opens_secrets="deliver" in self._roles)
 
     @cached_property
     def beneficiaries(self) -> Beneficiaries:
@@ -69,6 +71,10 @@ class Equipment:
             world = SystemWorld()
             if "deliver" in self._roles:
                 world = await parts.enter_async_context(delivering(self.settings, self._kafka, self.subscriptions))
+            elif "replay" in self._roles:
+                await parts.enter_async_context(following(self.settings, self._kafka, self.subscriptions))
+            if "replay" in self._roles:
+                world.reader = await parts.enter_async_context(reading(self.settings, self._kafka))
             if "payouts" in self._roles:
                 await parts.enter_async_context(knowing(self.settings, self._kafka, self.beneficiaries))
             if "channels" in self._roles:

@@ -120,6 +120,10 @@ class Settings(BaseSettings):
     idle_connections_per_endpoint_max: int = Field(10, ge=0, description="And for each of them.")
     idle_connection_s: float = Field(90, gt=0, description="And for so long.")
 
+    replay_per_s: float = Field(
+        50, gt=0, allow_inf_nan=False, description="How many a replay sends a second, over all partitions, where it is not asked for less."
+    )
+
     # Payouts
     channels: dict[str, ChannelSettings] = Field(
         {},

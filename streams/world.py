@@ -12,6 +12,8 @@ class SystemWorld:
 
     channels: Mapping[str, Any]
     """The payment channels, in a worker that calls them."""
+    reader: Any
+    """What reads the log by offset, in a worker that replays."""
 
     def __init__(self) -> None:
         self.random = random.Random()

@@ -70,6 +70,7 @@ REPLAY = Role(
     "replay",
     "Runs what people ask for: sends dead letters or a stretch of events again, exactly once, at a rate.",
     reads=(t.REPLAY_REQUESTS, t.DLQ),
+    tables=(t.SUBSCRIPTIONS,),
     writes=(*RETURNS, t.EVENTS, t.REPLAY_REQUESTS, t.DLQ, t.OPERATIONAL_EVENTS, *RUNG_TOPICS),
     changelog=t.CHANGELOG_REPLAY,
     effect="read a stretch of events or dlq again",

@@ -15,6 +15,7 @@ from streams.delivery.gate import Gate
 from streams.delivery.handler import Deliverer
 from streams.delivery.keys import keyring
 from streams.delivery.rules import DisableRule
+from streams.delivery.sealing import KEY_BYTES, Keyring
 from streams.delivery.state import ShardMemory, expires_ms
 from streams.delivery.subscription import Subscriptions
 from streams.ladder.rules import Ladder
@@ -25,17 +26,19 @@ from streams.world import SystemWorld
 from topology import flow, topics
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+NO_KEYS = Keyring({"none": bytes(KEY_BYTES)})
+"""Opens nothing: every secret names another key."""
 
 
-def subscriptions_of(settings: Settings) -> Subscriptions:
-    """An empty table, ready to be read into."""
+def subscriptions_of(settings: Settings, *, opens_secrets: bool = True) -> Subscriptions:
+    """An empty table, ready to be read into; who opens no secrets needs no keys."""
     rule = DisableRule(
         settings.disable_failures_max,
         settings.disable_least_min * MINUTE_MS,
         settings.disable_tls_failures_max,
         settings.disable_tls_least_h * HOUR_MS,
     )
-    return Subscriptions(keyring(settings), settings.time_scale, rule)
+    return Subscriptions(keyring(settings) if opens_secrets else NO_KEYS, settings.time_scale, rule)
 
 
 def brake_of(settings: Settings) -> Brake:
@@ -72,6 +75,22 @@ class DeliveryWorld(SystemWorld):
 
 
 @asynccontextmanager
+async def following(settings: Settings, kafka: Mapping[str, Any], subscriptions: Subscriptions) -> AsyncIterator[None]:
+    """Subscriptions are known, and kept current."""
+    table = Table(topics.SUBSCRIPTIONS, settings, kafka, subscriptions.apply)
+    try:
+        await table.load()
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(table.follow())
+            yield
+            task.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await table.close()
+
+
+@asynccontextmanager
 async def delivering(
     settings: Settings,
     kafka: Mapping[str, Any],
@@ -83,7 +102,6 @@ async def delivering(
 
     Names and certificates are the system's, unless a benchmark or a test brings its own.
     """
-    table = Table(topics.SUBSCRIPTIONS, settings, kafka, subscriptions.apply)
     client = Client(
         allow_loopback=settings.allow_loopback,
         idle_max=settings.idle_connections_max,
@@ -92,13 +110,5 @@ async def delivering(
         resolver=resolver,
         ssl_context=ssl_context,
     )
-    try:
-        await table.load()
-        async with client, asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(table.follow())
-            yield DeliveryWorld(client, Gate(settings.posts_in_flight_max))
-            following.cancel()
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    finally:
-        await table.close()
+    async with following(settings, kafka, subscriptions), client:
+        yield DeliveryWorld(client, Gate(settings.posts_in_flight_max))

@@ -3,7 +3,7 @@
 plan      which deliveries an event makes, and whether each goes now, is parked, or is known already
 perform   waits for its turn, makes and signs the body, posts it
 conclude  writes what came of it: delivered, on the ladder, dead; and lets the next of an ordered resource go
-tick      lets parked deliveries go when their subscription is active again
+tick      lets parked deliveries go when their subscription is active again, and cancels what waits for a disabled one
 """
 
 import random
@@ -16,16 +16,19 @@ import structlog
 from schemas.events import decode_event
 from streams.delivery import delivery as deliveries
 from streams.delivery import order
+from streams.delivery.asks import Asks, rounds_of
 from streams.delivery.brake import Brake, connected
+from streams.delivery.cancelling import DELETED, DISABLED, cancel, cancel_unwanted
 from streams.delivery.delivery import Delivery
 from streams.delivery.gate import Gate, Pass
+from streams.delivery.generations import NEXT, is_current, next_generation
 from streams.delivery.lane import BUSY_MS, Clock
 from streams.delivery.operational import operational_event
 from streams.delivery.payload import SerialisationFailed, body_of
 from streams.delivery.results import Answer, Failure, Result
 from streams.delivery.rules import DeadLetter, Delivered, Gone, RetryAt, is_success, is_tls_error, judge, why_disable
 from streams.delivery.signing import SigningFailed
-from streams.delivery.state import Entry, Health, ShardMemory, entry_change, health_change, parked_key
+from streams.delivery.state import Health, ShardMemory, entry_change, health_change, no_copies, parked_key, waits
 from streams.delivery.subscription import OPERATIONAL_SOURCE, Subscription, Subscriptions, changed, encoded
 from streams.delivery.tasks import Cancel, Park, Post, Posted, PutOff, Task, Unsendable
 from streams.ladder.rules import UNSCALED, Ladder
@@ -67,6 +70,7 @@ class Deliverer:
         self._subscriptions = subscriptions
         self._brake = brake
         self._remembered_ms = remembered_ms
+        self._asks = Asks(subscriptions, remembered_ms, ladder)
         self._chance = chance or random.Random()
         self._ladder = ladder
 
@@ -76,6 +80,9 @@ class Deliverer:
         """What a record asks for."""
         if record.topic is topics.EVENTS:
             return self._plan_event(record, memory)
+        rounds = rounds_of(record)
+        if rounds is not None:
+            return self._asks.plan(record, rounds, memory, now_ms)
         return self._plan_return(deliveries.decode(record.value), memory)
 
     def _plan_event(self, record: Record, memory: ShardMemory) -> Sequence[Work[Task]]:
@@ -90,13 +97,20 @@ class Deliverer:
         return works
 
     def _plan_return(self, delivery: Delivery, memory: ShardMemory) -> Sequence[Work[Task]]:
-        if delivery.key in memory.under_way or not is_current(delivery, memory.entry(delivery)):
+        if delivery.key in memory.under_way:
+            return ()
+        if delivery.generation == NEXT:
+            made = next_generation(delivery, memory)
+            if made is None:
+                return ()
+            delivery = made
+        elif not is_current(delivery, memory.entry(delivery)):
             return ()
         subscription = self._subscriptions.by_id.get(delivery.subscription_id)
         if subscription is None:
-            return [Work(Cancel(delivery, "its subscription was deleted"))]
+            return [Work(Cancel(delivery, DELETED))]
         if memory.is_disabled(subscription):
-            return [Work(Cancel(delivery, "its subscription is disabled; replay it once it is enabled"))]
+            return [Work(Cancel(delivery, DISABLED))]
         return [self._next(delivery, subscription, memory)]
 
     def _next(self, delivery: Delivery, subscription: Subscription, memory: ShardMemory) -> Work[Task]:
@@ -105,14 +119,17 @@ class Deliverer:
         if why is not None:
             memory.with_parked().add(subscription.id)
             waiting = msgspec.structs.replace(delivery, waits_for=why, due_ms=None)
-            return Work(Park(waiting), [(parked_key(waiting), deliveries.encode(waiting)), entry_change(waiting, "parked")])
+            parked = (parked_key(waiting), deliveries.encode(waiting))
+            memory.swept.pop(subscription.id, None)
+            return Work(Park(waiting), [parked, entry_change(waiting, "parked"), *no_copies(delivery)])
         memory.under_way.add(delivery.key)
         if subscription.ordered and delivery.resource is not None:
             memory.busy.add((subscription.id, delivery.resource))
             if delivery.sequence is None:
                 turn = memory.turn(subscription.id, delivery.resource)
                 delivery = msgspec.structs.replace(delivery, sequence=turn.next_sequence)
-        return Work(Post(delivery, subscription, memory.lane(subscription)))
+        lane = memory.lane(subscription) if delivery.replay_id is None else memory.side_lane(subscription)
+        return Work(Post(delivery, subscription, lane))
 
     # Perform
 
@@ -128,13 +145,14 @@ class Deliverer:
             return PutOff(held_ms, "HELD")
         later = await lane.enter(delivery.slot_ms)
         if later is not None:
-            return PutOff(later.slot_ms, later.why)
+            return PutOff(later.slot_ms, later.why, later.granted)
         result: Result | None = None
         entered: Pass | None = None
         try:
             entered = await world.gate.enter(lane.pace)
             if entered is None:
-                return PutOff(lane.put_off(world.now_ms() + BUSY_MS).slot_ms, "THROTTLED")
+                later = lane.put_off(world.now_ms() + BUSY_MS)
+                return PutOff(later.slot_ms, later.why, later.granted)
             at_ms = world.now_ms()
             if not self._still_takes(subscription):
                 return PutOff(at_ms, "PAUSED")
@@ -168,7 +186,9 @@ class Deliverer:
     def conclude(self, task: Task, result: PutOff | Unsendable | Posted | None, memory: ShardMemory, now_ms: int) -> Outcome:
         """What is true from now on."""
         if isinstance(task, Park):
-            return Outcome([deliveries.status(task.delivery, "PENDING", now_ms)])
+            entry = memory.entry(task.delivery)  # it may have been cancelled in the same moment
+            is_parked = entry is not None and entry.standing == "parked"
+            return Outcome([deliveries.status(task.delivery, "PENDING", now_ms)]) if is_parked else NOTHING
         if isinstance(task, Cancel):
             return self._cancelled(task.delivery, task.why, memory, now_ms)
         memory.under_way.discard(task.delivery.key)
@@ -177,29 +197,33 @@ class Deliverer:
         if isinstance(result, PutOff):
             return self._put_off(task, result, memory, now_ms)
         if isinstance(result, Unsendable):
-            return self._dead(task.delivery, task.subscription, result.state, result.detail, memory, now_ms)
+            dead = self._dead(task.delivery, task.subscription, result.state, result.detail, memory, now_ms)
+            return without_copies(dead, task.delivery)
         assert isinstance(result, Posted)
         return self._posted(task.subscription, result, memory, now_ms)
 
     def _cancelled(self, delivery: Delivery, why: str, memory: ShardMemory, now_ms: int) -> Outcome:
-        over = msgspec.structs.replace(delivery, due_ms=None, waits_for=None)
-        writes = [deliveries.status(over, "CANCELLED", now_ms, reason=why)]
-        changes = [entry_change(over, "over", now_ms + self._remembered_ms)]
-        order.go_on(over, self._subscriptions.by_id.get(over.subscription_id), memory, now_ms, writes, changes)
+        writes: list[Write] = []
+        changes: list[Change] = []
+        subscription = self._subscriptions.by_id.get(delivery.subscription_id)
+        over = cancel(delivery, why, memory, now_ms, self._remembered_ms, writes, changes, kept=subscription is not None)
+        order.go_on(over, subscription, memory, now_ms, writes, changes)
         return Outcome(writes, changes)
 
     def _put_off(self, task: Post, put_off: PutOff, memory: ShardMemory, now_ms: int) -> Outcome:
         """It spends no attempt. The slots granted so far are kept, so that a restart does not grant them again."""
         delivery = msgspec.structs.replace(
-            task.delivery, slot_ms=put_off.due_ms if put_off.why == "THROTTLED" else None, due_ms=put_off.due_ms, waits_for=put_off.why
+            task.delivery,
+            slot_ms=put_off.due_ms if put_off.why == "THROTTLED" and put_off.granted else None,
+            due_ms=put_off.due_ms,
+            waits_for=put_off.why,
         )
         health = memory.health(task.subscription.id)
-        changes = [
-            entry_change(delivery, "waits"),
-            health_change(task.subscription.id, Health(health.streak, task.lane.pace.slots)),
-        ]
+        sent = deliveries.sent_on(delivery, self._ladder, now_ms)
+        changes = [*waits(delivery, sent.value), health_change(task.subscription.id, Health(health.streak, task.lane.pace.slots))]
+        memory.swept.pop(delivery.subscription_id, None)
         order.keep_head(delivery, task.subscription, memory, now_ms, changes)
-        return Outcome([deliveries.sent_on(delivery, self._ladder, now_ms), deliveries.status(delivery, "PENDING", now_ms)], changes)
+        return Outcome([sent, deliveries.status(delivery, "PENDING", now_ms)], changes)
 
     def _posted(self, subscription: Subscription, posted: Posted, memory: ShardMemory, now_ms: int) -> Outcome:
         result, before = posted.result, posted.delivery
@@ -222,6 +246,8 @@ class Deliverer:
             outcome = self._dead(delivery, subscription, verdict.reason, verdict.detail, memory, now_ms)
         else:
             outcome = self._dead(delivery, subscription, "GONE", verdict.detail, memory, now_ms)
+        if not isinstance(verdict, RetryAt):
+            outcome = without_copies(outcome, before)
         return self._with_health(outcome, subscription, result, memory, now_ms, gone=isinstance(verdict, Gone))
 
     def _delivered(self, delivery: Delivery, subscription: Subscription, memory: ShardMemory, now_ms: int) -> Outcome:
@@ -232,10 +258,12 @@ class Deliverer:
 
     def _retried(self, delivery: Delivery, subscription: Subscription, retry: RetryAt, memory: ShardMemory, now_ms: int) -> Outcome:
         delivery = msgspec.structs.replace(delivery, due_ms=retry.due_ms, waits_for="RETRY")
-        changes = [entry_change(delivery, "waits")]
+        sent = deliveries.sent_on(delivery, self._ladder, now_ms)
+        changes = waits(delivery, sent.value)
+        memory.swept.pop(delivery.subscription_id, None)
         order.keep_head(delivery, subscription, memory, now_ms, changes)
         told = deliveries.status(delivery, "WAITING_RETRY", now_ms, reason=retry.reason, url=subscription.url)
-        return Outcome([deliveries.sent_on(delivery, self._ladder, now_ms), told], changes)
+        return Outcome([sent, told], changes)
 
     def _dead(self, delivery: Delivery, subscription: Subscription, reason: str, detail: str, memory: ShardMemory, now_ms: int) -> Outcome:
         delivery = msgspec.structs.replace(delivery, due_ms=None, waits_for=None)
@@ -300,9 +328,10 @@ class Deliverer:
         """Let parked deliveries go whose subscription is no longer paused and whose turn has come; tell of the brake."""
         writes = self._braked(now_ms)
         changes: list[Change] = []
+        cancel_unwanted(self._subscriptions, memory, now_ms, self._remembered_ms, writes, changes)
         for subscription_id in sorted(memory.with_parked()):
             subscription = self._subscriptions.by_id.get(subscription_id)
-            if subscription is not None and subscription.state == "PAUSED":
+            if (subscription is not None and subscription.state != "ACTIVE") or subscription_id in self._subscriptions.deleted:
                 continue
             if not order.release_some(subscription_id, subscription, memory, now_ms, writes, changes):
                 memory.with_parked().discard(subscription_id)
@@ -330,23 +359,16 @@ WHY_DISABLED = {
 }
 
 
-def is_current(delivery: Delivery, entry: Entry | None) -> bool:
-    """Whether a delivery that comes back is the one that is waited for, and not one overtaken by a replay or by itself."""
-    if entry is None or delivery.generation > entry.generation:
-        return True
-    return (
-        entry.standing == "waits"
-        and entry.generation == delivery.generation
-        and entry.attempts_spent == delivery.attempts_spent
-        and entry.due_ms == (delivery.due_ms or 0)
-    )
+def without_copies(outcome: Outcome, before: Delivery) -> Outcome:
+    """What is over is not found waiting any more."""
+    copies = no_copies(before)
+    return Outcome(outcome.writes, [*outcome.changes, *copies]) if copies else outcome
 
 
 def with_body(delivery: Delivery, subscription: Subscription) -> Delivery:
     """Freeze the body at the first attempt: later ones send the same bytes, whatever the subscription has become."""
     if delivery.body is not None:
         return delivery
-    body = body_of(
-        delivery.event_id, delivery.event_type, delivery.event_time_ms, delivery.data or b"", subscription.version, delivery.sequence
-    )
-    return msgspec.structs.replace(delivery, body=body, data=None, payload_version=subscription.version)
+    version = delivery.payload_version or subscription.version  # a replay makes the bytes that were sent before
+    body = body_of(delivery.event_id, delivery.event_type, delivery.event_time_ms, delivery.data or b"", version, delivery.sequence)
+    return msgspec.structs.replace(delivery, body=body, data=None, payload_version=version)

@@ -1,14 +1,18 @@
-"""Who may post now: a subscription's lane in front of its endpoint."""
+"""Who may post now: a subscription's lane in front of its endpoint, and one beside it for replays."""
 
 import asyncio
 from collections import deque
 from typing import Protocol
 
-from streams.delivery.pace import Go, Later, Pace, PaceLimits, SlotState, Soon
+from streams.delivery.pace import SOON_MS, Go, Later, Pace, PaceLimits, Slots, SlotState, Soon
 from streams.delivery.results import Result
 
 BUSY_MS = 1_000
 """How soon a delivery comes back that found the worker's gate full."""
+REPLAY_PART = 4
+"""Replays have one of so many places of their subscription's lane."""
+ASK_AGAIN_MS = 5_000
+"""How soon a replay asks again that gave way: a shortest rung later."""
 
 
 class Clock(Protocol):
@@ -54,6 +58,11 @@ class Lane:
         """A turn that could not be used: another slot."""
         return Later(max(least_ms, self.pace.take_slot(self._clock.now_ms())), "THROTTLED")
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anything waits in memory for its turn."""
+        return bool(self._waiting)
+
     def _wake(self) -> None:
         self._timer = None
         while self._waiting:
@@ -77,3 +86,47 @@ class Lane:
         now_ms = self._clock.now_ms()
         if slot_ms > now_ms and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later((slot_ms - now_ms) / 1_000 + 0.001, self._wake)
+
+
+class SideLane:
+    """The lane of a subscription's replays: a part of its places and of the same slots, and it gives way to what is new."""
+
+    __slots__ = ("_again", "_clock", "_in_lane", "_lane")
+
+    def __init__(self, lane: Lane, limits: PaceLimits, clock: Clock) -> None:
+        self._lane, self._clock = lane, clock
+        self._in_lane = 0
+        self._again = Slots(limits.rate_per_s, 1)  # those that gave way come back one after another, and not all at once
+
+    @property
+    def pace(self) -> Pace:
+        """The endpoint's, which both lanes learn from."""
+        return self._lane.pace
+
+    async def enter(self, slot_ms: int | None) -> Later | None:
+        """Wait for a turn as in the lane, where nothing new is kept from it by that."""
+        now_ms = self._clock.now_ms()
+        if slot_ms is None and not self._may_enter(now_ms):
+            return self._later(now_ms)
+        self._in_lane += 1
+        later = await self._lane.enter(slot_ms)
+        self._in_lane -= later is not None
+        return later
+
+    def _may_enter(self, now_ms: int) -> bool:
+        has_place = self._in_lane < max(1, self.pace.limit // REPLAY_PART)
+        may_go = self.pace.open_until_ms <= now_ms and self.pace.next_slot_ms(now_ms) < now_ms + SOON_MS
+        return has_place and may_go and not self._lane.is_waited_for
+
+    def _later(self, now_ms: int) -> Later:
+        least_ms = max(now_ms + ASK_AGAIN_MS, self.pace.open_until_ms)
+        return Later(self._again.take(now_ms, self.pace.effective_rate_per_s, least_ms), "THROTTLED", granted=False)
+
+    def leave(self, result: Result | None) -> None:
+        """An attempt ended; None: it was never made."""
+        self._in_lane -= 1
+        self._lane.leave(result)
+
+    def put_off(self, least_ms: int) -> Later:
+        """A turn that could not be used: a time to ask again."""
+        return self._later(max(least_ms, self._clock.now_ms()))

@@ -8,7 +8,7 @@ import msgspec
 
 from streams.delivery import delivery as deliveries
 from streams.delivery.delivery import Delivery
-from streams.delivery.state import ShardMemory, Turn, entry_change, turn_change
+from streams.delivery.state import PLACE_BYTES, ShardMemory, Turn, parked_key, turn_change, waits
 from streams.delivery.subscription import Subscription
 from streams.log.records import Change, Write
 
@@ -16,7 +16,7 @@ DAY_MS = 24 * 3_600_000
 TURN_KEPT_MS = 30 * DAY_MS
 """How long a quiet resource's sequence is remembered: as long as its events."""
 LOOKED_AT_ONCE = 500
-"""How many parked deliveries of a subscription are looked at in one turn."""
+"""How many parked deliveries of a subscription, or resources of an ordered one, are looked at in one turn."""
 
 
 def why_parked(delivery: Delivery, subscription: Subscription, memory: ShardMemory) -> str | None:
@@ -55,13 +55,27 @@ def go_on(
     if turn.head is not None and turn.head != name_of(delivery):  # cancelled behind another, which its resource goes on waiting for
         changes.append(turn_change(delivery.subscription_id, delivery.resource, msgspec.structs.replace(turn, next_sequence=next_sequence)))
         return
-    first = next(memory.parked(delivery.subscription_id, delivery.resource), None)
+    others = (each for each in memory.parked(delivery.subscription_id, delivery.resource) if each[0] != parked_key(delivery))
+    first = next(others, None)
     head = None
-    if first is not None and (subscription is None or subscription.state != "PAUSED"):
+    if first is not None and (subscription is None or subscription.state == "ACTIVE"):
         head = name_of(first[1])
         release(*first, now_ms, writes, changes)
     after = Turn(next_sequence, head, held=False, expires_ms=now_ms + TURN_KEPT_MS)
     changes.append(turn_change(delivery.subscription_id, delivery.resource, after))
+
+
+def is_head(delivery: Delivery, memory: ShardMemory) -> bool:
+    """Whether its resource waits for it."""
+    return delivery.resource is not None and memory.turn(delivery.subscription_id, delivery.resource).head == name_of(delivery)
+
+
+def leave(delivery: Delivery, subscription: Subscription | None, memory: ShardMemory, now_ms: int, changes: list[Change]) -> None:
+    """Its resource waits for it no longer, and nobody follows: all of them are cancelled."""
+    if delivery.resource is None or subscription is None or not is_head(delivery, memory):
+        return
+    turn = memory.turn(subscription.id, delivery.resource)
+    changes.append(turn_change(subscription.id, delivery.resource, Turn(turn.next_sequence, None, False, now_ms + TURN_KEPT_MS)))
 
 
 def release_some(
@@ -72,23 +86,27 @@ def release_some(
     writes: list[Write],
     changes: list[Change],
 ) -> bool:
-    """Whether something is still parked behind what was let go."""
-    released: set[str] = set()
-    left = False
-    for looked_at, (key, delivery) in enumerate(memory.parked(subscription_id)):
-        if looked_at == LOOKED_AT_ONCE:
-            return True
+    """Let some go, from where the last look ended; whether something may still be parked."""
+    start, place = memory.looked_up_to.pop(subscription_id, b""), b""
+    left = bool(start)
+    for _ in range(LOOKED_AT_ONCE):
+        found = next(memory.parked(subscription_id, start=place or start), None)
+        if found is None:
+            return left
+        key, delivery = found
+        place = key + b"\0"
         resource = delivery.resource
         if resource is not None and subscription is not None and subscription.ordered and subscription.state != "DISABLED":
+            place = key[:-PLACE_BYTES] + b"\xff" * PLACE_BYTES  # the later ones of a resource wait for the first
+            left = True
             turn = memory.turn(subscription_id, resource)
-            if resource in released or not _is_free(delivery, resource, subscription, turn, memory):
-                left = True
+            if not _is_free(delivery, resource, subscription, turn, memory):
                 continue
-            released.add(resource)
             after = Turn(turn.next_sequence, name_of(delivery), held=False, expires_ms=now_ms + TURN_KEPT_MS)
             changes.append(turn_change(subscription_id, resource, after))
         release(key, delivery, now_ms, writes, changes)
-    return left
+    memory.looked_up_to[subscription_id] = place
+    return True
 
 
 def _is_free(parked: Delivery, resource: str, subscription: Subscription, turn: Turn, memory: ShardMemory) -> bool:
@@ -110,5 +128,6 @@ def name_of(delivery: Delivery) -> str:
 def release(key: bytes, delivery: Delivery, now_ms: int, writes: list[Write], changes: list[Change]) -> None:
     """Send a parked delivery back through the log."""
     freed = msgspec.structs.replace(delivery, waits_for=None, due_ms=now_ms)
-    writes.append(deliveries.sent_back(freed, now_ms))
-    changes += [(key, None), entry_change(freed, "waits")]
+    sent = deliveries.sent_back(freed, now_ms)
+    writes.append(sent)
+    changes += [(key, None), *waits(freed, sent.value)]

@@ -125,10 +125,11 @@ class Soon(msgspec.Struct, frozen=True):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """Ride the ladder with this slot, and ask again with it on return."""
+    """Ride the ladder with this slot, and ask again with it on return; one that was not granted only says when."""
 
     slot_ms: int
     why: Literal["THROTTLED", "BREAKER"]
+    granted: bool = True
 
 
 Decision = Go | Soon | Later

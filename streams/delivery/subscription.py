@@ -91,6 +91,9 @@ class Subscriptions:
         self._time_scale = time_scale
         self._rule = rule
         self.by_id: dict[str, Subscription] = {}
+        self.disabled: dict[str, Subscription] = {}
+        self.deleted: set[str] = set()
+        """Those that were deleted since this table was begun; of earlier ones the log has forgotten that they were."""
         self._by_merchant: dict[str, dict[str, Subscription]] = {}
 
     def of(self, merchant: str) -> list[Subscription]:
@@ -117,12 +120,18 @@ class Subscriptions:
         if known is not None and known.merchant != subscription.merchant:
             self._remove(subscription.id)
         self.by_id[subscription.id] = subscription
+        self.deleted.discard(subscription.id)
+        self.disabled.pop(subscription.id, None)
+        if subscription.state == "DISABLED":
+            self.disabled[subscription.id] = subscription
         self._by_merchant.setdefault(subscription.merchant, {})[subscription.id] = subscription
 
     def _remove(self, name: str) -> None:
         known = self.by_id.pop(name, None)
         if known is not None:
             del self._by_merchant[known.merchant][name]
+            self.disabled.pop(name, None)
+            self.deleted.add(name)
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:

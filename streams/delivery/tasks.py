@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from streams.delivery.delivery import Delivery
-from streams.delivery.lane import Lane
+from streams.delivery.lane import Lane, SideLane
 from streams.delivery.results import Result
 from streams.delivery.subscription import Subscription
 
@@ -29,7 +29,7 @@ class Post:
 
     delivery: Delivery
     subscription: Subscription
-    lane: Lane
+    lane: Lane | SideLane
 
 
 Task = Park | Cancel | Post
@@ -37,10 +37,11 @@ Task = Park | Cancel | Post
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """No attempt was made: come back at this time."""
+    """No attempt was made: come back at this time, which is a granted slot or only a time to ask again."""
 
     due_ms: int
     why: str
+    granted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

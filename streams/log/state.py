@@ -16,8 +16,8 @@ class Store(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All keys that begin with `prefix`, ascending."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All keys that begin with `prefix`, ascending; not those before `start`."""
 
     def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """The next keys after `key`, for walking through everything a little at a time."""
@@ -44,12 +44,12 @@ class State:
             self._seen.append(entry[2])
         return entry[1]
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The newest values of all keys that begin with `prefix`, ascending. Use it up before the next change."""
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The newest values of all keys that begin with `prefix`, ascending, not before `start`. Use it up before the next change."""
         if self._order is None:
             self._order = SortedList(self._overlay)
-        changed = list(takewhile(lambda key: key.startswith(prefix), self._order.irange(prefix)))
-        stored = self._store.scan(prefix)
+        changed = list(takewhile(lambda key: key.startswith(prefix), self._order.irange(max(prefix, start))))
+        stored = self._store.scan(prefix, start)
         return self._merged(changed, stored) if changed else stored
 
     def _merged(self, changed: Sequence[bytes], stored: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

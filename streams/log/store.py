@@ -73,9 +73,9 @@ class RocksStore:
             raise self._damaged(error) from error
         return value
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All keys that begin with `prefix`, ascending."""
-        for entry in self._from(prefix):
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All keys that begin with `prefix`, ascending; not those before `start`."""
+        for entry in self._from(max(prefix, start)):
             if not entry[0].startswith(prefix):
                 return
             yield entry

@@ -57,6 +57,14 @@ def test_a_scan_merges_what_is_stored_and_what_is_not_yet(state: State, inlet: I
     assert list(state.scan(b"c/")) == []
 
 
+def test_a_scan_may_begin_in_the_middle(state: State, inlet: Inlet) -> None:
+    state.change(Unit(inlet, None), [(b"a/0", b"zero"), (b"a/2", b"two")])
+
+    assert [key for key, _ in state.scan(b"a/", b"a/2")] == [b"a/2", b"a/3"]
+    assert [key for key, _ in state.scan(b"a/", b"a/4")] == []
+    assert [key for key, _ in state.scan(b"b/", b"a/2")] == [b"b/1"]
+
+
 def test_a_settled_change_leaves_the_overlay_to_newer_ones(state: State, store: SimulatedStore, inlet: Inlet) -> None:
     first, second = finished(inlet), finished(inlet)
     state.change(first, [(b"a/1", b"first"), (b"a/2", b"first")])

@@ -41,9 +41,9 @@ class SimulatedStore:
         found: bytes | None = self.values.get(key)
         return found
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All keys that begin with `prefix`, ascending."""
-        found = takewhile(lambda key: key.startswith(prefix), self.values.irange(prefix))
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All keys that begin with `prefix`, ascending; not those before `start`."""
+        found = takewhile(lambda key: key.startswith(prefix), self.values.irange(max(prefix, start)))
         return iter([(key, self.values[key]) for key in found])
 
     def after(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
