@@ -178,7 +178,7 @@ def test_a_subscription_is_enabled_and_what_it_missed_is_asked_for(ground: Groun
 
     assert f"{name} is ACTIVE (by hand)" in said and "FINISHED" in said
     expected = {
-        "action": "START", "from_log": "EVENTS", "subscription_id": name, "from_ms": disabled["state_since_ms"], "to_ms": None,
+        "action": "START", "from_log": "EVENTS", "subscription_id": name, "from_ms": disabled["created_ms"], "to_ms": None,
         "missing_only": True, "include_cancelled": True, "rate_per_s": 3.0,
     }  # fmt: skip
     assert {key: ground.requests()[0][key] for key in expected} == expected

@@ -159,6 +159,8 @@ def wrong_times(last: Mapping[str, Any], subscription: Subscription, made: Seque
     schedule = subscription.policy.schedule
     by_time = {post.at_ms: post for post in made}
     for number, (before, after) in enumerate(pairwise(last["attempts"]), start=1):
+        if number >= schedule.attempts_max:
+            return  # too many attempts are told elsewhere
         post = by_time.get(before["at_ms"])
         asked_ms = post.not_before_ms if post is not None and before["code"] in (429, 503) else 0
         due_ms = max(before["at_ms"] + before["duration_ms"] + schedule.delay_ms(number, 0.0), asked_ms)
