@@ -15,9 +15,9 @@ from schemas.event import Event
 from schemas.events import encode_event
 from streams.dead_letters import dead_letter
 from streams.delivery.brake import Brake
+from streams.delivery.gate import Gate
 from streams.delivery.generations import NEXT
 from streams.delivery.handler import Deliverer
-from streams.delivery.lane import Gate
 from streams.delivery.results import Answer, Result
 from streams.delivery.sealing import Keyring
 from streams.delivery.state import ShardMemory, expires_ms
