@@ -87,10 +87,11 @@ class Gate:
         """What is no longer fresh hangs; whoever it is posted to has not shown to be quick."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        hangs_from_s = loop.time() - QUICK_MS / 1_000
+        now_s = loop.time()
         for entered in list(self._fresh):
-            if entered.begun_s > hangs_from_s:
-                self._timer = loop.call_at(entered.begun_s + QUICK_MS / 1_000, self._age)
+            hangs_from_s = entered.begun_s + QUICK_MS / 1_000  # the same sum for both: a difference may never come to it
+            if hangs_from_s > now_s:
+                self._timer = loop.call_at(hangs_from_s, self._age)
                 return
             del self._fresh[entered]
             self._free(entered)

@@ -163,3 +163,15 @@ def test_room_is_not_lost_whoever_leaves_when() -> None:
         assert len(held) == ROOM
 
     simulate(scene())
+
+
+def test_whenever_a_post_began_it_hangs_a_second_later() -> None:
+    async def scene() -> None:
+        gate = Gate(ROOM)
+        for step in range(200):
+            entered = await enter(gate, quick())
+            await asyncio.sleep(1.01 + step / 977)  # sums of such times are rounded, one way or the other
+            assert entered.hangs
+            gate.leave(entered)
+
+    simulate(scene())

@@ -24,7 +24,9 @@ class Clock:
 
 
 def memory_of(*changes: tuple[bytes, bytes | None]) -> ShardMemory:
-    return ShardMemory(State(SimulatedStore({key: value for key, value in changes if value is not None})), Clock())
+    store = SimulatedStore()
+    store.apply(dict(changes), 0)
+    return ShardMemory(State(store), Clock())
 
 
 def known(**others: Any) -> Delivery:

@@ -25,7 +25,9 @@ def planned(told: Progress, known: Progress = RUNNING, *, indexed: int = 8, is_r
     letters = {1: LETTER, 4: msgspec.structs.replace(LETTER, id="second"), 9: msgspec.structs.replace(LETTER, id="late")}
     changes = [change for offset, letter in letters.items() for change in opened(offset, letter)]
     changes += [indexed_change(indexed), replay_change("rep", Replay(encode(ASKED), known, is_ready, 1))]
-    memory = ReplayMemory(State(SimulatedStore({key: value for key, value in changes if value is not None})))
+    store = SimulatedStore()
+    store.apply(dict(changes), 0)
+    memory = ReplayMemory(State(store))
     value = tell(ASKED, told).value
     works = REPLAYER.plan(Record(topics.REPLAY_REQUESTS, 0, 3, b"rep", value, (), 1), memory, 1)
     assert isinstance(works, list | tuple)
