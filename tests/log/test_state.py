@@ -1,7 +1,7 @@
 """The state as plan and conclude see it, and that nothing is committed which was derived from what is not."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,9 +19,15 @@ from tests.log.one_worker import OneWorker, agent, one_worker
 from tests.pipelines import IN, OUT
 
 
+def stored_as(values: Mapping[bytes, bytes]) -> SimulatedStore:
+    store = SimulatedStore()
+    store.apply(values, 0)
+    return store
+
+
 @pytest.fixture
 def store() -> SimulatedStore:
-    return SimulatedStore({b"a/1": b"one", b"a/3": b"three", b"b/1": b"other"})
+    return stored_as({b"a/1": b"one", b"a/3": b"three", b"b/1": b"other"})
 
 
 @pytest.fixture
@@ -116,7 +122,7 @@ def test_who_overwrites_what_an_unfinished_unit_planned_waits_for_it(state: Stat
 def test_state_is_what_was_stored_with_every_change_since(
     stored: dict[bytes, bytes], changes: Sequence[Change], settled: int, prefix: bytes
 ) -> None:
-    store = SimulatedStore(dict(stored))
+    store = stored_as(stored)
     state = State(store)
     inlet = Shard(0, state, state).open_inlet(IN, Offsets(Mark(0, "")))
     units = [finished(inlet) for _ in changes]

@@ -85,7 +85,7 @@ def test_a_bad_key_for_secrets_is_told_once_before_any_worker_is_started(broker:
     assert "starting 1 worker" not in short.output.read_text()
 
 
-@pytest.mark.parametrize(("role", "reason"), [("nobody", "there is no role 'nobody'"), ("replay", "has no agent in this version")])
+@pytest.mark.parametrize(("role", "reason"), [("nobody", "there is no role 'nobody'"), ("merchant-topics", "has no agent in this version")])
 def test_a_role_that_cannot_run_is_refused_by_name(role: str, reason: str, broker: Broker, prefix: str, tmp_path: Path) -> None:
     started = HooklineRun(broker.bootstrap_servers, prefix, tmp_path, "--role", role)
 
