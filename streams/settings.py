@@ -114,7 +114,10 @@ class Settings(BaseSettings):
     brake_fraction: float = Field(0.5, gt=0, le=1, description="this part could not be connected to: the fault is then ours.")
     brake_window_s: int = Field(60, ge=5, description="And the window.")
     posts_in_flight_max: int = Field(
-        512, ge=2, description="Posts of a worker under way at once; half of them for endpoints that have not shown to be quick."
+        512,
+        ge=2,
+        description="Posts of a worker under way at once, each counted for its first second, for what hangs holds up nobody; "
+        "half of them for endpoints that have not shown to be quick.",
     )
     idle_connections_max: int = Field(100, ge=0, description="Connections to merchants that are kept open, in all.")
     idle_connections_per_endpoint_max: int = Field(10, ge=0, description="And for each of them.")

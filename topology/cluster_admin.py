@@ -21,7 +21,6 @@ from topology.cluster import Actual, AddPartitions, Change, ChangeConfig, Create
 
 TIMEOUT_S = 30
 LEADER_POLL_S = 0.05
-LEADER_ASK_S = 3  # of TIMEOUT_S: a question that was asked too soon may wait for its own end, where the next is answered at once
 LEADER_NOT_READY = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -30,7 +29,6 @@ LEADER_NOT_READY = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._NOENT,
-    KafkaError._TIMED_OUT,
 )
 
 
@@ -78,14 +76,16 @@ def _offsets(admin: AdminClient, partitions: list[TopicPartition], spec: Any) ->
     offsets: dict[tuple[str, int], int] = {}
     deadline = time.monotonic() + TIMEOUT_S
     while waiting := [each for each in partitions if (each.topic, each.partition) not in offsets]:
-        for each, future in admin.list_offsets(dict.fromkeys(waiting, spec), request_timeout=LEADER_ASK_S).items():
+        for each, future in admin.list_offsets(dict.fromkeys(waiting, spec), request_timeout=TIMEOUT_S).items():
             try:
                 offsets[each.topic, each.partition] = future.result().offset
             except KafkaException as error:
                 if error.args[0].code() not in LEADER_NOT_READY or time.monotonic() > deadline:
                     where = f"{each.topic}-{each.partition}"
                     raise BrokerUnavailable(f"asking {where} for its offsets: {error.args[0].str()}. Look at the brokers' logs") from error
-        time.sleep(LEADER_POLL_S if len(offsets) < len(partitions) else 0)
+        if len(offsets) < len(partitions):
+            time.sleep(LEADER_POLL_S)
+            admin.list_topics(timeout=TIMEOUT_S)  # or the client may believe for half a minute that a new topic has no leaders
     return offsets
 
 

@@ -1,9 +1,11 @@
 """plan, apply and verify on a real cluster: empty, equal and drifted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
@@ -56,6 +58,42 @@ def test_an_empty_cluster_is_given_every_topic_and_then_there_is_nothing_to_do(s
     given = settings_for(prefix, partitions=2)
     done = apply_to(given)
     assert [type(change) for change in done.changes] == [Create] * len(TOPICS)
+    assert plan_for(given).changes == ()
+
+
+class Forgetful:
+    """A client that believes that new topics have no leaders until it lists all topics, as librdkafka's does at times for 30 s."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._has_listed = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+    def create_topics(self, *arguments: Any, **named: Any) -> Any:
+        self._has_listed = False
+        return self._admin.create_topics(*arguments, **named)
+
+    def list_topics(self, *arguments: Any, **named: Any) -> Any:
+        self._has_listed = True
+        return self._admin.list_topics(*arguments, **named)
+
+    def list_offsets(self, asked: Mapping[TopicPartition, Any], **named: Any) -> Any:
+        if self._has_listed:
+            return self._admin.list_offsets(asked, **named)  # type: ignore[arg-type]  # a dict in all but its type
+        refused: Future[Any] = Future()
+        refused.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")))
+        return dict.fromkeys(asked, refused)
+
+
+def test_a_client_that_knows_no_leaders_of_new_topics_is_told(
+    settings_for: SettingsFor, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_admin, "TIMEOUT_S", 5)
+    given = settings_for(prefix, partitions=1)
+    cluster_admin.apply(cast("AdminClient", Forgetful(reach.admin_client(given))), plan_for(given), lambda _: None)
+
     assert plan_for(given).changes == ()
 
 
