@@ -37,7 +37,7 @@ def wrong_deliveries(left: Left, posts: Sequence[Post], struck: Struck, skew_ms:
             *wrong_course(told, left, name),
             *wrong_end(told[-1], left, name),
             *wrong_times(told[-1], left.ever(name)[0], by_delivery[event, name], skew_ms),
-            *wrong_posts(told[-1], by_delivery[event, name], struck, was_reordered(left, name)),
+            *wrong_posts(told[-1], by_delivery[event, name], struck, ever_ordered(left, name)),
             *wrong_letters(told[-1], letters[key]),
         ]
         yield from (f"{event} for {name}: {what}" for what in wrong)
@@ -45,6 +45,10 @@ def wrong_deliveries(left: Left, posts: Sequence[Post], struck: Struck, skew_ms:
         if not any(key[1:] == (event, name) for key in left.statuses) and not explained(made, struck):
             yield f"{event} for {name}: posted, and nothing is known of it"
     yield from (what for post in posts for what in wrong_permission(post, left, struck))
+
+
+def ever_ordered(left: Left, name: str) -> bool:
+    return any(each.ordered for each in left.ever(name))
 
 
 def was_reordered(left: Left, name: str) -> bool:
@@ -168,7 +172,7 @@ def wrong_times(last: Mapping[str, Any], subscription: Subscription, made: Seque
             yield f"attempt {number + 1} came {due_ms - after['at_ms']} ms early"
 
 
-def wrong_posts(last: Mapping[str, Any], made: Sequence[Post], struck: Struck, was_reordered: bool) -> Iterator[str]:
+def wrong_posts(last: Mapping[str, Any], made: Sequence[Post], struck: Struck, ever_ordered: bool) -> Iterator[str]:
     """Every attempt was a post and every post an attempt, but for those whose worker died or lost its shard meanwhile."""
     attempts = {attempt["at_ms"]: attempt for attempt in last["attempts"]}
     posts = {post.at_ms: post for post in made}
@@ -180,7 +184,8 @@ def wrong_posts(last: Mapping[str, Any], made: Sequence[Post], struck: Struck, w
             yield f"posted at {post.began_ms} by {post.worker}, which no attempt tells and no fault explains"
     if len(posts) != len(made):
         yield "posted twice at the same time"
-    bodies = {post.body for post in made if not was_reordered or post.at_ms in attempts}
+    # What was never committed did not freeze the body: where it has a sequence, another event may have taken that meanwhile.
+    bodies = {post.body for post in made if not ever_ordered or post.at_ms in attempts}
     if len(bodies) > 1:
         yield "its body changed between attempts"
 

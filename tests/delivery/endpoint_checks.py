@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from streams.delivery.pace import BREAKER_FAILURES, BREAKER_MS_FIRST, BREAKER_MS_MAX
@@ -170,10 +171,10 @@ def wrong_breaker(posts: Sequence[Post], left: Left, struck: Struck) -> Iterator
         by_worker[post.worker].append(post)
     for made in by_worker.values():
         breaker, before_ms = Breaker(), 0
-        steps = sorted(
-            [(p.began_ms, 1, p.number, p) for p in made] + [(p.ended_ms, 0, p.number, p) for p in made if p.ended_ms is not None]
-        )
-        for at_ms, is_begin, _, post in steps:
+        steps = [(p.began_step, p.began_ms, True, p) for p in made] + [
+            (p.ended_step, p.ended_ms or 0, False, p) for p in made if p.ended_step
+        ]
+        for _, at_ms, is_begin, post in sorted(steps, key=itemgetter(0)):
             if is_struck(struck, before_ms, at_ms):
                 breaker = Breaker()  # its lane is a new one where the shard came back
             before_ms = at_ms
@@ -189,13 +190,14 @@ class Breaker:
 
     failures: int = 0
     open_ms: int = 0
+    opened_ms: int = 0
     open_until_ms: int = 0
     probe: Post | None = None
 
     def begin(self, post: Post, at_ms: int) -> bool:
         """Whether this one may."""
-        if not self.open_until_ms:
-            return True
+        if not self.open_until_ms or at_ms <= self.opened_ms + 1:
+            return True  # its turn had come before the last failure was known
         may = at_ms >= self.open_until_ms - 1 and self.probe is None
         self.probe = post
         return may
@@ -209,4 +211,4 @@ class Breaker:
             self.failures += 1
             if was_probe or (not self.open_until_ms and self.failures >= BREAKER_FAILURES):
                 self.open_ms = min(2 * self.open_ms, BREAKER_MS_MAX) if was_probe else BREAKER_MS_FIRST
-                self.open_until_ms = at_ms + self.open_ms
+                self.opened_ms, self.open_until_ms = at_ms, at_ms + self.open_ms

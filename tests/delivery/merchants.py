@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import count
 from typing import NamedTuple
 
 import orjson
@@ -35,6 +36,8 @@ class Post:
     began_ms: int
     ended_ms: int | None = None
     result: Result | None = None  # None: its worker did not live to hear of it, or lost the shard meanwhile
+    began_step: int = 0  # which of all beginnings and ends it was: many fall into one millisecond
+    ended_step: int = 0
     not_before_ms: int = 0  # what a Retry-After means to whoever can read it
 
     @property
@@ -157,6 +160,7 @@ class Merchants:
         self.behaviour: dict[str, str] = {}  # by subscription; who is not here is well
         self.posts: list[Post] = []
         self.shown: Counter[str] = Counter()
+        self.steps = count(1)
 
     async def answer(self, post: Post, timeout_s: float) -> Result:
         """Take one request."""
@@ -164,6 +168,7 @@ class Merchants:
         self.shown[behaviour] += 1
         told = BEHAVIOURS[behaviour](self.chance, timeout_s)
         self.posts.append(post)
+        post.began_step = next(self.steps)
         await asyncio.sleep(told.seconds)
         post.not_before_ms = brokers_now_ms() + int(told.wait_s * 1_000)
         return told.result
@@ -200,5 +205,5 @@ class World:
             await self._process.gate.passed()
             post.result = result
         finally:
-            post.ended_ms = brokers_now_ms()
+            post.ended_ms, post.ended_step = brokers_now_ms(), next(self._merchants.steps)
         return result
