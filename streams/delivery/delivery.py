@@ -7,7 +7,7 @@ import msgspec
 
 import schemas
 from schemas.event import Event
-from streams.delivery.results import Answer, Result
+from streams.delivery.results import Answer, Failure, Result
 from streams.delivery.rules import describe, is_success
 from streams.ladder.handler import DUE, RETURN
 from streams.ladder.rules import Ladder
@@ -81,23 +81,19 @@ def encode(delivery: Delivery) -> bytes:
 
 def attempt(delivery: Delivery, result: Result, at_ms: int, request_headers: Mapping[str, str]) -> dict[str, Any]:
     """What an attempt came to, for the history."""
-    told: dict[str, Any] = {
+    answer = result if isinstance(result, Answer) else None
+    return {
         "number": delivery.attempts_spent + 1,
         "generation": delivery.generation,
         "at_ms": at_ms,
         "duration_ms": result.duration_ms,
-        "code": None,
+        "code": answer.code if answer else None,
         "error": None if is_success(result) else describe(result),
-        "ambiguous": False,
+        "ambiguous": isinstance(result, Failure) and result.ambiguous,
         "request_headers": request_headers,
-        "response_headers": {},
-        "response": b"",
+        "response_headers": answer.headers if answer else {},
+        "response": answer.body if answer else b"",
     }
-    if isinstance(result, Answer):
-        told |= {"code": result.code, "response_headers": result.headers, "response": result.body}
-    else:
-        told["ambiguous"] = result.ambiguous
-    return told
 
 
 # What is written about it
