@@ -210,7 +210,7 @@ def tell_wrong(wrong: Sequence[str]) -> None:
 
 
 PARTS: dict[str, tuple[Callable[[Pipeline, random.Random], Proofs], dict[str, Any]]] = {
-    "schedule": (schedule, {"time_scale": TIME_SCALE}),
+    "schedule": (schedule, {"time_scale": TIME_SCALE, "disable_failures_max": 10_000}),
     "crashes": (crash, {"workers": 2, "partitions": 6}),
     "hanging": (hanging, {"partitions": 6, "posts_in_flight_max": 64}),
     "queue": (queue, {"partitions": 6}),
