@@ -31,7 +31,7 @@ def wrong_endpoints(left: Left, posts: Sequence[Post], struck: Struck, skew_ms: 
     for name in left.revisions:
         found = [*wrong_disabling(left, name, skew_ms), *wrong_width(by_name[name], left.ever(name)[0])]
         if left.ever(name)[0].ordered and not was_reordered(left, name):
-            found += wrong_order(left, name)
+            found += wrong_order(left, name, by_name[name])
         if not skew_ms:
             found += [*wrong_rate(by_name[name], left.ever(name), struck), *wrong_breaker(by_name[name], left, struck)]
         yield from (f"{name}: {what}" for what in found)
@@ -40,8 +40,9 @@ def wrong_endpoints(left: Left, posts: Sequence[Post], struck: Struck, skew_ms: 
 # Order
 
 
-def wrong_order(left: Left, name: str) -> Iterator[str]:
+def wrong_order(left: Left, name: str, posts: Sequence[Post]) -> Iterator[str]:
     """Each resource's events were numbered in their order without a gap, and each began when the one before was over."""
+    made = {(post.event, post.at_ms): post for post in posts}  # by the worker's clock as attempts are, but told in steps of true time
     by_resource: dict[str, list[Sequence[Mapping[str, Any]]]] = defaultdict(list)
     for (_, _, subscription), told in left.statuses.items():
         if subscription == name and told[-1]["resource"] is not None:
@@ -56,8 +57,8 @@ def wrong_order(left: Left, name: str) -> Iterator[str]:
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"{resource}: numbered {numbers}"
         for before, after in pairwise(attempted):
-            ended_ms = before["attempts"][-1]["at_ms"] + before["attempts"][-1]["duration_ms"]
-            if after["attempts"][0]["at_ms"] < ended_ms and after["attempts"][0]["at_ms"] < before["updated_ms"]:
+            ended, began = (made[each["event_id"], each["attempts"][place]["at_ms"]] for each, place in ((before, -1), (after, 0)))
+            if began.began_step < ended.ended_step:
                 yield f"{resource}: {after['event_id']} overtook {before['event_id']}"
         yield from wrong_hold(resource, ones, left.ever(name)[0])
 
