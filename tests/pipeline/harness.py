@@ -37,9 +37,9 @@ class Pipeline:
 
     def __init__(self, servers: str, prefix: str, folder: Path, *, workers: int = 1, partitions: int = 2, **others: Any) -> None:
         """`others` are settings."""
-        self._given = {"partitions": partitions, "allow_loopback": True, **others}
+        self.given = {"partitions": partitions, "allow_loopback": True, **others}
         self.settings = Settings(
-            bootstrap_servers=servers, topic_prefix=prefix, secret_keys=SECRET_KEYS, state_dir=folder / "state", **self._given
+            bootstrap_servers=servers, topic_prefix=prefix, secret_keys=SECRET_KEYS, state_dir=folder / "state", **self.given
         )
         self.servers, self.prefix, self.folder, self.workers = servers, prefix, folder, workers
         self.sent: dict[str, Event] = {}
@@ -79,7 +79,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Let the workers begin, and wait until they are at work."""
-        settings = {f"HOOKLINE_{name.upper()}": str(value).lower() for name, value in self._given.items()}
+        settings = {f"HOOKLINE_{name.upper()}": str(value).lower() for name, value in self.given.items()}
         self.run = HooklineRun(
             self.servers, self.prefix, self.folder, "--role", "deliver,ladder", "--workers", str(self.workers),
             **settings, **self.environment,
