@@ -1,5 +1,6 @@
 """plan, apply and verify on a real cluster: empty, equal and drifted."""
 
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
@@ -114,6 +115,8 @@ def test_a_missing_topic_is_created_and_the_rest_is_left_alone(cli: Cli, broker:
     assert cli("apply").exit_code == 0
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_topics([f"{prefix}dlq"])[f"{prefix}dlq"].result()
+    while f"{prefix}dlq" in admin.list_topics(timeout=10).topics:  # the controller has deleted it, and the broker hears of it soon
+        time.sleep(0.01)
     assert f"+ {prefix}dlq: create" in cli("apply").output
     assert cli("verify").exit_code == 0
 
