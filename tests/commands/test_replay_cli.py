@@ -136,7 +136,9 @@ def test_where_nobody_answers_it_says_so_and_waits_on(ground: Ground, monkeypatc
 
 
 def test_ctrl_c_leaves_it_running_and_says_how_to_go_on(ground: Ground) -> None:
-    command = [sys.executable, "-c", "from streams.cli import main; main()", "dlq", "replay", "e1"]
+    # Tests that a shell runs in the background have it ignored, and what they start would too.
+    heeds_it = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", heeds_it + "from streams.cli import main; main()", "dlq", "replay", "e1"]
     environment = {**os.environ, **ground.environment, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
