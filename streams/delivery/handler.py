@@ -26,7 +26,7 @@ from streams.delivery.lane import BUSY_MS, Clock
 from streams.delivery.operational import operational_event
 from streams.delivery.payload import SerialisationFailed, body_of
 from streams.delivery.results import Answer, Failure, Result
-from streams.delivery.rules import DeadLetter, Delivered, Gone, RetryAt, is_success, is_tls_error, judge, why_disable
+from streams.delivery.rules import NO_STREAK, DeadLetter, Delivered, Gone, RetryAt, is_success, is_tls_error, judge, why_disable
 from streams.delivery.signing import SigningFailed
 from streams.delivery.state import Health, ShardMemory, entry_change, health_change, no_copies, parked_key, waits
 from streams.delivery.subscription import OPERATIONAL_SOURCE, Subscription, Subscriptions, changed, encoded
@@ -288,13 +288,14 @@ class Deliverer:
     def _with_health(
         self, outcome: Outcome, subscription: Subscription, result: Result, memory: ShardMemory, now_ms: int, gone: bool
     ) -> Outcome:
-        """Count the attempt; a subscription that has failed for too long, or is gone, is disabled."""
+        """Count the attempt; a subscription that has failed for too long, or is gone, is disabled, and once enabled it begins anew."""
         health = memory.health(subscription.id)
         streak = health.streak.after(is_success(result), is_tls_error(result), now_ms)
         if streak == health.streak:
             return outcome
-        writes, changes = [*outcome.writes], [*outcome.changes, health_change(subscription.id, Health(streak, health.slots))]
         why = "gone" if gone else why_disable(streak, now_ms, subscription.disable_rule)
+        after = Health(streak if why is None else NO_STREAK, health.slots)
+        writes, changes = [*outcome.writes], [*outcome.changes, health_change(subscription.id, after)]
         current = self._subscriptions.by_id.get(subscription.id)  # as people have it by now: a change of theirs is not undone
         if why is not None and current is not None and not memory.is_disabled(current):
             writes += self._disabled(current, why, memory, now_ms)

@@ -110,6 +110,7 @@ def asked_to_disable(left: Left, name: str) -> Iterator[tuple[int, str]]:
         failed.append((at_ms, is_certificate(attempt)))
         why = why_disabled(failed, at_ms, least_ms, attempt["code"])
         if why is not None:
+            failed.clear()
             yield at_ms, why
 
 

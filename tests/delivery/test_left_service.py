@@ -12,7 +12,8 @@ from streams.delivery.delivery import Delivery, encode, from_event
 from streams.delivery.gate import Gate
 from streams.delivery.handler import Deliverer, Poster
 from streams.delivery.results import Answer, Failure
-from streams.delivery.state import ShardMemory, Turn, parked_key, turn_change
+from streams.delivery.rules import HOUR_MS, NO_STREAK, Streak
+from streams.delivery.state import Health, ShardMemory, Turn, health_change, parked_key, turn_change
 from streams.delivery.subscription import Subscription, Subscriptions, changed
 from streams.delivery.subscription_changes import NewSecret, Wanted, created, sealed
 from streams.delivery.tasks import Posted, PutOff
@@ -112,6 +113,18 @@ def test_disabling_keeps_what_somebody_changed_while_the_attempt_was_under_way()
     after.apply(write.key, write.value)
     now = after.by_id[NAME]
     assert (now.state, now.url, now.revision) == ("DISABLED", "https://elsewhere.example/", 3)
+
+
+def test_a_subscription_that_was_disabled_for_its_failures_begins_anew_once_it_is_enabled() -> None:
+    table = Subscriptions(KEYRING)
+    table.put(subscription())
+    rule, since_ms = subscription().disable_rule, NOW_MS - 2 * HOUR_MS
+    memory = memory_with(health_change(NAME, Health(Streak(rule.failures_max, since_ms))))
+    failed = Posted(Answer(500, 5), NOW_MS, delivery(1), b"POST / HTTP/1.1\r\n\r\n")
+    outcome = Deliverer(table, Brake())._posted(subscription(), failed, memory, NOW_MS)
+
+    assert [write.key for write in outcome.writes if write.topic is topics.SUBSCRIPTIONS] == [NAME.encode()]
+    assert memory_with(*outcome.changes).health(NAME).streak == NO_STREAK
 
 
 def test_what_waits_in_a_lane_is_not_posted_once_its_subscription_is_paused() -> None:
