@@ -183,9 +183,11 @@ def is_same(command: Command, fingerprint: str) -> bool:
         return False
 
 
-def answer(command: Command, refused: Refused, desk: Desk, payout_id: str | None = None) -> None:
+def answer(command: Command, refused: Refused, desk: Desk, payout_id: str | None = None, **others: Any) -> None:
     """Say why a command has no effect; under its own id where it names no payout."""
-    desk.writes.append(written.refused(command.merchant, payout_id or command.id, refused.reason, refused.detail, command.id, desk.now_ms))
+    name = payout_id or command.id
+    told = written.refused(command.merchant, name, refused.reason, refused.detail, command.id, desk.now_ms, **others)
+    desk.writes.append(told)
 
 
 def note(entry: Entry, message: str, detail: str, desk: Desk) -> None:
@@ -199,14 +201,20 @@ def refuse_submit(command: Command, refused: Refused, desk: Desk) -> None:
     """Answer, and count the place that it would have had in its batch; what has that name or that place already keeps it."""
     body = command.body
     there = desk.draft.entry(command.merchant, body["payout_id"])
+    if body["batch_id"] is not None and why_not_place(command, desk) is None:
+        desk.count_item(command.merchant, body["batch_id"], body["batch_index"], body["payout_id"], "failed", 0)
     if there is not None:
         note(there, "submit refused", f"command {command.id}: {refused.reason}, {refused.detail}", desk)
-    else:
-        has_name = why_no_name(payout_id=body["payout_id"]) is None
-        answer(command, refused, desk, body["payout_id"] if has_name else None)
-    batch_id, index = body["batch_id"], body["batch_index"]
-    if batch_id is not None and why_not_place(command, desk) is None:
-        desk.count_item(command.merchant, batch_id, index, body["payout_id"], "failed", 0)
+        return
+    has_name = why_no_name(payout_id=body["payout_id"]) is None
+    answer(command, refused, desk, body["payout_id"] if has_name else None, trace_id=command.trace_id, **place_of(command, desk))
+
+
+def place_of(command: Command, desk: Desk) -> dict[str, Any]:
+    """The place of a batch that its payout has, for its status."""
+    batch_id, index = command.body["batch_id"], command.body["batch_index"]
+    item = desk.draft.item(command.merchant, batch_id, index) if batch_id is not None and index is not None else None
+    return {"batch_id": batch_id, "batch_index": index} if item is not None and item.payout_id == command.body["payout_id"] else {}
 
 
 def why_not_item(command: Command, desk: Desk) -> Refused | None:

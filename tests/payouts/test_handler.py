@@ -283,6 +283,8 @@ def test_a_batch_counts_each_place_once_and_is_partially_completed() -> None:
     assert batch["amount_minor_succeeded"] == 1_000
     assert [name for name, _ in shard.events()].count("batch.completed") == 1
     assert shard.status("p3")["reason"] == "bad_batch_index" and shard.status("p4")["reason"] == "item_taken"
+    places = [(each["batch_id"], each["batch_index"]) for each in map(shard.status, ("p0", "p1", "p2", "p3", "p4"))]
+    assert places == [("B", 0), ("B", 1), ("B", 2), (None, None), (None, None)]
 
 
 @pytest.mark.parametrize(("replies", "state"), [(["SUCCESS", "SUCCESS"], "COMPLETED"), (["FAILED", "FAILED"], "FAILED")])
