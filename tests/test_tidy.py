@@ -15,7 +15,7 @@ SOURCES = sorted(path for folder in ("streams", "schemas", "topology") for path 
 PURE = ["streams/log/offsets.py", "streams/log/units.py", "streams/ladder/rules.py", "topology/cluster.py", "schemas/compatibility.py"]
 PURE += [
     f"streams/payouts/{name}.py"
-    for name in ("money", "policy", "ledger", "payout", "messages", "steps", "people", "saga", "batch", "audit")
+    for name in ("money", "policy", "ledger", "payout", "messages", "steps", "people", "saga", "batch", "audit", "books")
 ]
 IMPURE = {"confluent_kafka", "time", "random", "os", "asyncio", "aiohttp", "structlog", "rocksdict", "secrets"}
 LINES_MAX, FUNCTION_LINES_MAX = 450, 60

@@ -28,10 +28,23 @@ def read_whole(topic: Topic, take: Callable[[Record], None], since_ms: int | Non
     The end is that of an uncommitted reader: what an open transaction holds back is waited for, or a record that somebody was
     already told of could be missing. `since_ms` leaves out older records.
     """
-    partitions = cluster.partitions_of(topic)
-    ends = _offsets(topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    starts = _starts(topic, partitions, since_ms)
-    left = {number for number in partitions if starts[number] < ends[number]}
+    ends = ends_of(topic)
+    return _read_between(topic, take, _starts(topic, list(ends), since_ms), ends)
+
+
+def read_on(topic: Topic, starts: Mapping[int, int], take: Callable[[Record], None]) -> dict[int, int]:
+    """Likewise, from a place in each of some partitions on."""
+    ends = ends_of(topic)
+    return _read_between(topic, take, dict(starts), {number: ends[number] for number in starts})
+
+
+def ends_of(topic: Topic) -> dict[int, int]:
+    """Where each partition ends now, for an uncommitted reader."""
+    return _offsets(topic, cluster.partitions_of(topic), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def _read_between(topic: Topic, take: Callable[[Record], None], starts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+    left = {number for number in starts if starts[number] < ends[number]}
     with _consuming(topic, {number: starts[number] for number in left}) as consumer, _telling(topic, starts, ends) as tell:
         at = dict(starts)
         heard_s = time.monotonic()

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from rich.text import Text
 
 import schemas
@@ -15,12 +14,11 @@ from schemas.instants import to_rfc3339
 from streams.commands import cluster, reading, subscriptions
 from streams.commands.attempts import attempts_grid
 from streams.commands.deliveries import Handled, Place, Untold, event_named, untold, why_it_waits
+from streams.commands.handled import handled_by
 from streams.commands.terminal import AsJson, console, only_warnings_are_logged, print_json
 from streams.commands.times import instant_ms
 from streams.errors import ConfigurationError, MalformedRecord
-from streams.log.offsets import Mark, unpack
 from streams.log.records import Record
-from streams.settings import settings
 from streams.world import SystemWorld
 from topology import flow
 from topology.topics import DELIVERY_STATUS, EVENTS
@@ -42,7 +40,7 @@ def status(
     """Tell where each delivery of an event stands: its state, why it waits, when it is tried next, and every attempt."""
     only_warnings_are_logged()
     since_ms = instant_ms(since, SystemWorld().now_ms()) if since is not None else None
-    handled = {role.name: _handled(role) for role in ROLES.values()}  # first, so that what is done by then has its status below
+    handled = {role.name: handled_by(role, EVENTS) for role in ROLES.values()}  # first, so that what is done by then has its status below
     told = _told(event_id)
     found = _events(event_id, told, since_ms)
     if not told and not found:
@@ -138,26 +136,6 @@ def _pending(found: Mapping[Place, Event], told: list[Status], handled: Mapping[
             of_role = [each for each in all_subscriptions if each["destination"] == destination]
             pending += untold(event, offset, known, of_role, handled[role.name][partition])
     return sorted(pending, key=lambda each: (each.source, each.subscription_id))
-
-
-def _handled(role: flow.Role) -> dict[int, Handled]:
-    """How far a role has committed each partition of the events log."""
-    consumer = Consumer({**cluster.kafka(), "group.id": f"{settings().topic_prefix}hookline-{role.name}", "enable.auto.commit": False})
-    try:
-        places = [TopicPartition(cluster.name(EVENTS), number) for number in cluster.partitions_of(EVENTS)]
-        committed = consumer.committed(places, cluster.ASK_TIMEOUT_S)
-    except KafkaException as error:
-        raise cluster.unavailable(f"asking how far {role.name} has read", error) from error
-    finally:
-        consumer.close()
-    return {place.partition: _read_to(Mark(place.offset, place.metadata or "")) for place in committed}
-
-
-def _read_to(mark: Mark) -> Handled:
-    if mark.offset < 0:
-        return Handled()
-    high, unfinished = unpack(mark)
-    return Handled(mark.offset, high, unfinished)
 
 
 # What is said

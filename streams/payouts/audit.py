@@ -15,17 +15,18 @@ class Audit:
     """What of each reservation has neither been posted nor voided."""
     ended: dict[str, str] = field(default_factory=dict)
     """How each reservation ended."""
+    amounts: dict[str, int] = field(default_factory=dict)
+    """Of each transfer."""
     differences: list[str] = field(default_factory=list)
     entries: int = 0
-    _seen: set[str] = field(default_factory=set)
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take in one record of the ledger."""
         name, amount = entry["id"], entry["amount_minor"]
         self.entries += 1
-        if name in self._seen:
+        if name in self.amounts:
             self.differences.append(f"{name} was booked twice")
-        self._seen.add(name)
+        self.amounts[name] = amount
         if amount <= 0:
             self.differences.append(f"{name} moves {amount}")
         self.balances[entry["debit_account"]] -= amount

@@ -144,6 +144,14 @@ def _key(kind: str, *names: str) -> bytes:
     return f"{kind}/{chr(0).join(names)}".encode()
 
 
+def balances_in(key: bytes, value: bytes) -> tuple[str, str, Balances] | None:
+    """Read an entry that is a merchant's accounts in one currency; None: it is another one."""
+    if key[:2] != b"a/":
+        return None
+    merchant, currency = key[2:].decode().split(chr(0))
+    return merchant, currency, _balances.decode(value)
+
+
 def expires_ms(key: bytes, value: bytes) -> int | None:
     """When an entry may be forgotten, if ever."""
     match key[:2]:

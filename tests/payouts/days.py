@@ -27,6 +27,7 @@ from streams.payouts.channels.handler import Line
 from streams.payouts.channels.port import Answer, Task
 from streams.payouts.payout import ENDED
 from streams.payouts.policy import CHANNELS, Fee, Rules
+from streams.payouts.state import balances_in
 from topology import topics
 from topology.topics import Topic
 
@@ -363,13 +364,11 @@ def check_ledger(ground: Ground, found: dict[tuple[str, str], dict[str, Any]]) -
 
 
 def check_balances(kept: dict[bytes, bytes | None], audit: Audit, report: Day) -> None:
-    from streams.payouts.state import _balances  # the state's own reader: what it keeps has no other
-
     for key, value in kept.items():
-        if key[:2] != b"a/" or value is None:
+        found = balances_in(key, value) if value is not None else None
+        if found is None:
             continue
-        merchant, currency = key[2:].decode().split("\0")
-        balances = _balances.decode(value)
+        merchant, currency, balances = found
         for name in ("available", "held", "fees", "settled", "external"):
             account = f"{merchant}/{currency}/{name}"
             if getattr(balances, name) != audit.balances[account]:
