@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 
 from streams.commands.dlq_cli import dlq_app
+from streams.commands.ledger_cli import ledger_app
+from streams.commands.payouts_cli import payouts_app
 from streams.commands.publish_cli import publish
 from streams.commands.replay_cli import cancel, replay_app, retry_now
 from streams.commands.status_cli import status
@@ -25,6 +27,8 @@ app.add_typer(offsets_app, name="offsets")
 app.add_typer(subscriptions_app, name="subscriptions")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(replay_app, name="replay")
+app.add_typer(payouts_app, name="payouts")
+app.add_typer(ledger_app, name="ledger")
 for command in (publish, status, retry_now, cancel):
     app.command()(command)
 

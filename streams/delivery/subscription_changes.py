@@ -117,7 +117,7 @@ class NewSecret(msgspec.Struct, frozen=True):
         return {**shown, "public_key": public_key_of(self.text)} if self.algorithm == "ed25519" else shown
 
 
-def identifier(kind: Literal["sub", "sec", "rep"], random_bytes: bytes) -> str:
+def identifier(kind: Literal["sub", "sec", "rep", "pay", "cmd"], random_bytes: bytes) -> str:
     """Name a subscription, a secret or a replay by 16 random bytes."""
     if len(random_bytes) != ID_BYTES:
         raise ValueError(f"an id is made of {ID_BYTES} random bytes, and not {len(random_bytes)}")
