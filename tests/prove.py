@@ -1,6 +1,6 @@
 """`make prove`: everything that is proved at full size, one part after another, with the figures in bench/proofs.json.
 
-Run: python -m tests.prove [--only faults,ladder,store,simulation,days,pipeline | a fault's name]
+Run: python -m tests.prove [--only faults,ladder,store,simulation,days,pipeline,payouts,payout_days | a fault's name]
 """
 
 import argparse
@@ -17,6 +17,8 @@ PARTS = {
     "simulation": [sys.executable, "-m", "pytest", "tests/simulation", "tests/ladder/test_ladder_simulated.py"],
     "days": [sys.executable, "-m", "pytest", "tests/delivery/test_days.py"],
     "pipeline": [sys.executable, "-m", "tests.pipeline.prove"],
+    "payouts": [sys.executable, "-m", "tests.payouts.prove"],
+    "payout_days": [sys.executable, "-m", "pytest", "tests/payouts/test_days.py"],
 }
 SEEDS, SEEDS_OF_DAYS = "1000", "2000"
 
@@ -28,7 +30,7 @@ def main() -> None:
     unknown = [name for name in chosen if name not in PARTS and name not in faults()]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}: choose from {', '.join([*PARTS, *faults()])}")
-    commands = [(PARTS[name], SEEDS_OF_DAYS if name == "days" else SEEDS) for name in chosen if name in PARTS]
+    commands = [(PARTS[name], SEEDS_OF_DAYS if name.endswith("days") else SEEDS) for name in chosen if name in PARTS]
     named = [name for name in chosen if name in faults()]
     if named:
         commands.insert(0, ([*PARTS["faults"], "--only", ",".join(named)], SEEDS))
